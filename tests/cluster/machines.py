@@ -7,11 +7,13 @@ library libfaketime was tried for that, and is of no use: waits for locks with a
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 from tests.cluster.machine.sitecustomize import CLOCK, SLOTS_AT
@@ -49,10 +51,20 @@ class Machine:
             file.seek(0)
             file.write(bytes([self._slot]))
 
+    def wipe_disk(self) -> None:
+        """Nothing is left on it. No process of the shard may live."""
+        for each in self.directory.iterdir():
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+
     @contextmanager
     def full_disk(self) -> Iterator[None]:
         """There is no room but what is taken already."""
-        filler = self.directory / "filler" if self._is_mounted else self.directory.with_name("shard-0.full")
+        filler = (
+            self.directory / "filler" if self._is_mounted else self.directory.with_name(f"{self.directory.name}.full")
+        )
         try:
             with filler.open("wb", buffering=0) as file:
                 while self._is_mounted and _takes(file.fileno(), _PIECE):
@@ -70,19 +82,19 @@ def _takes(fd: int, data: bytes) -> bool:
 
 
 @contextmanager
-def machines(cluster: Path, nodes: int) -> Iterator[tuple[Mapping[str, Machine], Mapping[str, str]]]:
-    """By the name of a shard, for a cluster in that directory that is not started yet; and the environment that its
-    processes are to have."""
+def machines(cluster: Path, nodes: int, shards: int = 1) -> Iterator[tuple[Mapping[str, Machine], Mapping[str, str]]]:
+    """By the name of a shard, for a cluster in that directory that is not started yet, of so many nodes with so many
+    shards each; and the environment that its processes are to have."""
     mounted: list[Path] = []
     try:
         made = {}
-        for number in range(1, nodes + 1):
-            directory = cluster / f"node-{number}" / "shard-0"
+        for node, shard in product(range(1, nodes + 1), range(shards)):
+            directory = cluster / f"node-{node}" / f"shard-{shard}"
             directory.mkdir(parents=True)
             is_mounted = _mount(directory)
             if is_mounted:
                 mounted.append(directory)
-            made[f"node-{number}/0"] = Machine(directory, is_mounted=is_mounted)
+            made[f"node-{node}/{shard}"] = Machine(directory, is_mounted=is_mounted)
         paths = [str(Path(__file__).parent / "machine"), os.environ.get("PYTHONPATH", "")]
         yield made, {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     finally:

@@ -27,13 +27,28 @@ from stelae.storage.tablet import opening
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """`seed`: the first that finds it. `seeds_max`: it is found by one below, though other code draws other numbers."""
+    """`seed`: the first that finds it. `seeds_max`: it is found by one below, though other code draws other numbers.
+    `complaint`: what is said then, where more than one thing could be; as of `pytest.raises`."""
 
     name: str
     words: str
     seed: int
     seeds_max: int
     patch: Callable[[], AbstractContextManager[Any]]
+    complaint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedInStory:
+    """`story`: the name of the one that finds it. `seed`: the first that it is played with that does, `seeds_max`: as
+    for others. Most stories find their bugs with any seed."""
+
+    name: str
+    words: str
+    story: str
+    patch: Callable[[], AbstractContextManager[Any]]
+    seed: int = 0
+    seeds_max: int = 8
 
 
 class _Unsynced:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -15,26 +14,19 @@ from stelae.master.replication import choosing, elections, leads, replication
 from stelae.master.replication.elections import Elections, Vacant
 from stelae.model.ids import Epoch, Index, Txn
 from stelae.registry.leases.held import Standstill
+from stelae.registry.replication.appending import AppendAnswer
 from stelae.registry.replication.members import MembersNow
 from stelae.storage.replicas.replica import Place, Replica
 from stelae.tserver.cluster import ClusterShard
 from stelae.tserver.lease.leasing import Leasing
 from stelae.tserver.lease.pulse import LogPulse
+from stelae.tserver.replication import streams
 from stelae.tserver.replication.following import Following
 from stelae.tserver.replication.leading import Leading
 from stelae.tserver.replication.led import Led
 from stelae.tserver.replication.streams import Streams
 from tests.cluster import planted_replicas as by_seed
-
-Plant = Callable[[], AbstractContextManager[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class PlantedInStory:
-    name: str
-    words: str
-    story: str
-    patch: Plant
+from tests.cluster.planted import PlantedInStory
 
 
 def _a_drop_without_an_answer_has_happened() -> AbstractContextManager[Any]:
@@ -44,6 +36,19 @@ def _a_drop_without_an_answer_has_happened() -> AbstractContextManager[Any]:
         if asked is None and answer is None:
             wanted = [led.wanted for led in leading.led.values() if led.wanted is not None and not led.wanted.resigns]
             answer = tuple(MembersNow(each.tablet, each.version + 1, each.members) for each in wanted)
+        right(self, leading, name, asked, answer)
+
+    return mock.patch.object(Streams, "_take", take)
+
+
+def _what_was_sent_has_arrived() -> AbstractContextManager[Any]:
+    """A leader that has lost its connection to a member goes on behind what it has sent."""
+    right = Streams._take
+
+    def take(self: Streams, leading: Leading, name: str, asked: Any, answer: Any) -> None:
+        if answer is None and isinstance(asked, streams._Appended):
+            ends = [records[-1].index if records else part.prev[1] for _, part, records in asked.parts]
+            answer = tuple(AppendAnswer(matched=int(end)) for end in ends)
         right(self, leading, name, asked, answer)
 
     return mock.patch.object(Streams, "_take", take)
@@ -102,6 +107,21 @@ def _begun_where_the_log_ends() -> AbstractContextManager[Any]:
         return right(self, msgspec.structs.replace(lead, above=Txn(0)), replica)
 
     return mock.patch.object(Leading, "_open", open_)
+
+
+@contextmanager
+def _whoever_resigns_says_no_time() -> Any:
+    """Whoever follows a leader that has resigned begins where its own log ends."""
+
+    right = elections.find_resigned
+
+    def find(records: Any, reports: Any) -> list[Vacant]:
+        return [Vacant(each.record, each.record.above) for each in right(records, reports)]
+
+    with ExitStack() as patched:
+        for module in (replication, elections):
+            patched.enter_context(mock.patch.object(module, "find_resigned", find))
+        yield
 
 
 def _the_bound_of_the_lease_is_forgotten() -> AbstractContextManager[Any]:
@@ -191,6 +211,12 @@ PLANTED_IN_STORIES = [
         "t2_a_drop_that_nobody_has_answered",
         _a_drop_without_an_answer_has_happened,
     ),
+    PlantedInStory(
+        "sent-is-had",
+        "what was sent to a member counts as arrived when the connection is lost",
+        "t2_a_drop_that_nobody_has_answered",
+        _what_was_sent_has_arrived,
+    ),
     PlantedInStory("no-lease", "reads are answered without a lease", _OLD_READ, _read_without_a_lease),
     PlantedInStory(
         "no-fence", "a silent leader is followed before its lease is over", _SOON, by_seed._silence_is_not_fenced
@@ -237,10 +263,22 @@ PLANTED_IN_STORIES = [
         "t16_a_torn_end_is_not_led_alone",
         _whoever_answers_may_lead,
     ),
+    PlantedInStory(
+        "cut-by-committed",
+        "a replica that hears of a new leader forgets what it does not know to be on all others",
+        "t16_what_was_acknowledged_stays_until_a_leader_has_sent_its_own",
+        _cut_by_what_is_known_to_be_on_all,
+    ),
     PlantedInStory("below-min", "a leader may be left alone", "t18_the_last_one_acknowledges_nothing", _no_fewest),
     PlantedInStory("no-bound", "txns of a new leader begin where its log ends", _BELOW, _begun_where_the_log_ends),
     PlantedInStory(
         "no-lease-bound", "the bound of the lease before is forgotten", _BELOW, _the_bound_of_the_lease_is_forgotten
+    ),
+    PlantedInStory(
+        "no-time-of-the-resigned",
+        "whoever follows a leader that has resigned does not hear how far it came",
+        "t20_whoever_hands_over_says_how_far_it_came",
+        _whoever_resigns_says_no_time,
     ),
     PlantedInStory(
         "hasty-master",
@@ -255,5 +293,3 @@ PLANTED_IN_STORIES = [
         _an_epoch_is_led_in_again,
     ),
 ]
-CUT_BY_COMMITTED = _cut_by_what_is_known_to_be_on_all
-"""Found by seeds, if at all: what is cut so is sent again within a moment."""

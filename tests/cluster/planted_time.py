@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -21,19 +19,7 @@ from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
 from stelae.tserver.keeper import Keeper
 from stelae.tserver.lease import steadiness
-
-
-@dataclass(frozen=True, slots=True)
-class PlantedInStory:
-    """`story`: the name of the one that finds it, by `seed` first, and below `seeds_max` though other code draws other
-    numbers."""
-
-    name: str
-    words: str
-    story: str
-    seed: int
-    seeds_max: int
-    patch: Callable[[], AbstractContextManager[Any]]
+from tests.cluster.planted import PlantedInStory
 
 
 def _pins_stay_where_they_were() -> AbstractContextManager[Any]:
@@ -87,56 +73,56 @@ PLANTED_IN_TIME = [
         "pins-stay",
         "a snapshot is held where the table was",
         "held through a change of leaders",
+        _pins_stay_where_they_were,
         0,
         3,
-        _pins_stay_where_they_were,
     ),
     PlantedInStory(
         "pins-are-not-waited-for",
         "who takes a tablet over drops history at once",
         "held through a change of leaders",
-        0,
-        20,
         _pins_are_not_waited_for,
+        1,
+        20,
     ),
     PlantedInStory(
         "a-wrong-clock-is-believed",
         "a shard that begins goes by its machine's clock, however wrong",
         "started with a wrong clock",
+        lambda: mock.patch.object(steadiness, "CLOCK_OFF_MS_MAX", 10**12),
         0,
         3,
-        lambda: mock.patch.object(steadiness, "CLOCK_OFF_MS_MAX", 10**12),
     ),
     PlantedInStory(
         "now-by-ones-own-clock",
         "a scan is at the time of the reader's own clock",
         "now has what is done",
+        _now_by_ones_own_clock,
         0,
         20,
-        _now_by_ones_own_clock,
     ),
     PlantedInStory(
         "no-clock-in-requests",
         "programs do not say what they have seen",
         "later is larger",
+        _no_clock_in_requests,
         0,
         20,
-        _no_clock_in_requests,
     ),
     PlantedInStory(
         "clocks-are-not-heard",
         "shards do not listen to the clocks of others",
         "later is larger",
+        _clocks_are_not_heard,
         0,
         20,
-        _clocks_are_not_heard,
     ),
     PlantedInStory(
         "altered-by-most",
         "an alteration is told as done though a shard has not followed",
         "altered while one is cut off",
+        _altered_when_most_have_followed,
         0,
         3,
-        _altered_when_most_have_followed,
     ),
 ]

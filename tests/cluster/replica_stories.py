@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from stelae.master.replication.elections import OTHERS_S
 from stelae.model.errors import DiskFailed
 from stelae.model.hybrid import pack
 from stelae.ports.metastore import PutKey
+from stelae.registry.masters.heartbeats import HEARTBEAT_S
 from stelae.registry.tablet_records import TABLETS_PREFIX
 from tests.cluster.processes import MASTERS, SHARDS
-from tests.cluster.stories import OTHER, PROGRAM, Stage
+from tests.cluster.stories import LEASE_S, OTHER, PROGRAM, Stage
 
 Story = Callable[[Stage], Awaitable[None]]
 
@@ -46,6 +48,15 @@ async def _heal(stage: Stage) -> None:
 async def _settle(answer: asyncio.Future[int]) -> None:
     """Whatever became of it."""
     await asyncio.wait([answer])
+
+
+async def _as_soon_as(what: Callable[[], object]) -> None:
+    """For what is over within some milliseconds."""
+    for _ in range(30_000):
+        if what():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it does not come")
 
 
 async def t1_only_all_is_enough(stage: Stage) -> None:
@@ -217,7 +228,7 @@ async def t14_who_is_out_is_not_elected(stage: Stage) -> None:
     await asyncio.sleep(4.0)
     for name in (leader, near):
         stage.world.keep_down(name)
-    await asyncio.sleep(8.0)
+    await asyncio.sleep(LEASE_S + OTHERS_S + 8.0)  # so long nobody leads where fewer answer than a write needs
     await _heal(stage)
     await stage.put("c", 3)
     await stage.judge()
@@ -260,6 +271,26 @@ async def t16_a_torn_end_is_not_led_alone(stage: Stage) -> None:
     stage.world.kill(torn)  # what is known of its log it knows after another start, too
     await asyncio.sleep(20.0)
     assert stage.led_by(torn) is None
+    await _heal(stage)
+    await stage.judge()
+
+
+async def t16_what_was_acknowledged_stays_until_a_leader_has_sent_its_own(stage: Stage) -> None:
+    """A new leader dies, and its disk is lost, at the moment at which the other member hears of it: that one has all
+    that was acknowledged, though it was not told yet that all have it."""
+    await stage.put("a", 1)
+    await stage.put("b", 2)
+    first, epoch = stage.leader, stage.epoch
+    stage.world.keep_down(first)
+    await _as_soon_as(
+        lambda: len(stage.replicas) == 2 and all(each.promised > epoch for each in stage.replicas.values())
+    )
+    (left,) = [name for name in stage.replicas if stage.led_by(name) is None]
+    (second,) = {*SHARDS} - {first, left}
+    stage.world.keep_down(second)
+    stage.world.disk(second).wipe()
+    stage.world.let_up(second)
+    await stage.until(lambda: stage.led_by(left) is not None)
     await _heal(stage)
     await stage.judge()
 
@@ -323,6 +354,25 @@ async def t20_a_new_master_takes_nothing_from_those_that_serve(stage: Stage) -> 
     await asyncio.sleep(12.0)
     assert (stage.leader, stage.epoch) == (leader, epoch)
     await stage.put("b", 2)
+    await stage.judge()
+
+
+async def t20_whoever_hands_over_says_how_far_it_came(stage: Stage) -> None:
+    """A leader whose clock is ahead is read at its time, which nobody else hears of. Then it is drained."""
+    await stage.put("a", 1)
+    leader, links = stage.leader, stage.world.transport.links
+    links.partition([leader], [*stage.followers, *MASTERS])
+    await asyncio.sleep(2 * HEARTBEAT_S)  # its last heartbeat says an older time, and waits to be carried on
+    stage.world.clock(leader).step_wall_ms(8_000)
+    await asyncio.sleep(1.0)
+    at = pack(stage.world.clock(leader).wall_ms(), 0)
+    before = await stage.rows(at)
+    assert before == {"a": 1}
+    links.join([leader], [*stage.followers, *MASTERS])
+    await stage.master(lambda master: master.drain_servers(leader))
+    txn = await stage.put("c", 3, by=OTHER)
+    assert txn > at, "a txn lies below a snapshot that was answered"
+    assert await stage.rows(at) == before, "a snapshot has changed"
     await stage.judge()
 
 

@@ -21,6 +21,13 @@ from tests.effort import HANG_S
 GROUPS = [stelae.columns("p", {"v": "int64"})]
 COUNTER = 500
 TABLETS = 2
+SHARDS = 2
+"""Of each of three nodes."""
+
+
+def start_nodes(cluster: RealCluster) -> None:
+    """Those of the three that do not live."""
+    cluster.up("--nodes", "3", "--shards", str(SHARDS))
 
 
 @contextmanager
@@ -28,15 +35,19 @@ def three_nodes(
     directory: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[RealCluster, stelae.Database, stelae.Table]]:
     with real_cluster(directory, environment) as cluster:
-        cluster.up("--nodes", "3")
+        start_nodes(cluster)
         with cluster.connect() as db:
             db.create_zone("copies", replicas=3, min_replicas=2)
             yield cluster, db, db.create_table("t", key={"k": "int64"}, groups=GROUPS, zone="copies", splits=[100])
 
 
-def process_of(cluster: RealCluster, server: str) -> ProcessMark:
+def directory_of(cluster: RealCluster, server: str) -> Path:
     node, _, number = server.partition("/")
-    note = until(lambda: read_owner(cluster.directory / node / f"shard-{number}"))
+    return cluster.directory / node / f"shard-{number}"
+
+
+def process_of(cluster: RealCluster, server: str) -> ProcessMark:
+    note = until(lambda: read_owner(directory_of(cluster, server)))
     return ProcessMark(note.pid, note.began)
 
 
@@ -122,7 +133,7 @@ def test_a_shard_that_lost_its_disk_is_rebuilt_by_itself(tmp_path: Path) -> None
     with three_nodes(tmp_path) as (cluster, _, table):
         table.put_many([{"k": row, "v": row} for row in range(1_000, 2_000)])
         lost = table.tablets()[-1].server
-        directory = cluster.directory / lost.partition("/")[0] / "shard-0"
+        directory = directory_of(cluster, lost)
         before = json.loads((directory / "shard.json").read_text())["log"]
         process = process_of(cluster, lost)
         moved = directory.with_name("lost")
@@ -151,17 +162,17 @@ def test_nodes_are_restarted_one_after_the_other_and_no_call_fails(tmp_path: Pat
             for writer in writers:
                 writer.wait_for(5)
             said = json.loads(run_stelae("node", "drain", node, "--cluster", cluster.address, "--json").stdout)
-            assert (said["shards"], said["alone"]) == ([f"{node}/0"], 0)
+            assert (said["shards"], said["alone"]) == ([f"{node}/{number}" for number in range(SHARDS)], 0)
             assert said["moved"] in range(3)
-            assert f"{node}/0" not in {each.server for each in table.tablets()}
+            assert node not in {each.server.partition("/")[0] for each in table.tablets()}
             shown = ClusterMasters(cluster.address, Access(), "", HANG_S).look().shards
-            assert [each.node for each in shown if each.is_drained] == [node]
+            assert [each.node for each in shown if each.is_drained] == [node] * SHARDS
             for writer in writers:
                 writer.wait_for(5)
             gone = node_process(cluster, node)
             send_signal(gone, signal.SIGTERM)
             assert wait_for_end(gone, HANG_S)
-            cluster.up("--nodes", "3")
+            start_nodes(cluster)
             until(lambda: is_whole(table))
         for writer in writers:
             writer.wait_for(5)

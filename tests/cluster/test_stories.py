@@ -14,14 +14,16 @@ from stelae.master.records import Records
 from stelae.model.errors import Unavailable, UnknownOutcome
 from stelae.ports.metastore import PutKey
 from stelae.registry.tablet_records import TABLETS_PREFIX
-from tests.cluster.planted_stories import PLANTED_IN_STORIES, PlantedInStory
+from tests.cluster import replica_stories, resize_stories
+from tests.cluster.planted import PlantedInStory
+from tests.cluster.planted_resizes import PLANTED_IN_RESIZES
+from tests.cluster.planted_stories import PLANTED_IN_STORIES
 from tests.cluster.processes import MASTERS, SHARDS
-from tests.cluster.replica_stories import LEASES_S, STORIES
+from tests.cluster.replica_stories import LEASES_S
 from tests.cluster.stories import LEASE_S, Stage, play
 from tests.cluster.test_planted import FOUND
 
-SEEDS = 8
-"""Of a story with a planted bug, at the most."""
+STORIES = replica_stories.STORIES | resize_stories.STORIES
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -33,19 +35,21 @@ def test_a_torn_end_is_not_led_alone_where_one_replica_is_enough() -> None:
     play(STORIES["t16_a_torn_end_is_not_led_alone"], min_replicas=1)
 
 
-@pytest.mark.parametrize("planted", PLANTED_IN_STORIES, ids=lambda planted: planted.name)
-def test_a_story_finds_the_bug_that_is_planted(planted: PlantedInStory) -> None:
-    """Mostly at once; code that was changed draws other delays, so a few seeds more are tried."""
-
-    def is_found(seed: int) -> bool:
-        try:
-            play(STORIES[planted.story], seed=seed, lease_s=LEASES_S.get(planted.story, LEASE_S))
-        except FOUND:
-            return True
-        return False
-
+def first_found(planted: PlantedInStory, seeds: range) -> int | None:
     with planted.patch():
-        assert any(is_found(seed) for seed in range(SEEDS)), f"{planted.name}: not found by {SEEDS} seeds"
+        for seed in seeds:
+            try:
+                play(STORIES[planted.story], seed=seed, lease_s=LEASES_S.get(planted.story, LEASE_S))
+            except FOUND:
+                return seed
+    return None
+
+
+@pytest.mark.parametrize("planted", [*PLANTED_IN_STORIES, *PLANTED_IN_RESIZES], ids=lambda planted: planted.name)
+def test_a_story_finds_the_bug_that_is_planted(planted: PlantedInStory) -> None:
+    """From the seed on that found it first: code that was changed since draws other delays."""
+    found = first_found(planted, range(planted.seed, planted.seeds_max))
+    assert found is not None, f"{planted.words}: not found by seeds {planted.seed} to {planted.seeds_max}"
 
 
 def test_a_drained_shard_leads_nothing_and_nobody_notices() -> None:

@@ -8,17 +8,23 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import stelae
+from stelae.master.locating import Locator
 from stelae.model.errors import Retryable, SnapshotTooOld, UnknownOutcome
 from stelae.model.hybrid import millis_of
 from stelae.model.ids import Txn
 from stelae.model.schema import ColumnsGroup
+from stelae.registry.control_operations import TableLocation
+from stelae.registry.tablet_records import read_tablets
 from stelae.sim.world import WorldSettings
 from tests.cluster.processes import MASTERS, SHARDS
-from tests.cluster.scripted import LEASE_S, SOON, Stage, play
+from tests.cluster.scripted import CALL_S, LEASE_S, SOON, Stage, play
 
 ROWS = ("a", "b", "n", "z")
+ASKED_MAX = 4
+"""So often masters may be asked where a table is, for one call."""
 _HOUR_MS = 3_600_000
 APART = WorldSettings(restart_s=SOON.restart_s, clock_offset_ms_max=900)
 """Clocks of hosts are up to 1.8 s apart."""
@@ -350,6 +356,34 @@ async def a_master_that_slept(stage: Stage) -> None:
     await stage.until(lambda db: not db.check().problems)
 
 
+async def between_two_who_are_behind(stage: Stage) -> None:
+    """A program has the routes of before. The shard that they name, and the master that led then, are cut off from all
+    but programs, and others have followed both. The program's call ends, and not many are asked for it."""
+    world = stage.world
+    await stage.make_table(replicas=3)
+    await stage.do(put("a", 1))
+    behind = (MASTERS[0], await stage.leader())  # the first of the masters leads
+    others = [name for name in (*MASTERS, *SHARDS) if name not in behind]
+    for name in behind:
+        world.metastore.partition(name)
+    world.transport.links.partition(behind, [*others, *behind])
+    store = world.metastore.client("onlooker")
+    async with asyncio.timeout(CALL_S):
+        while (await read_tablets(store))[0].server.partition("/")[0] in behind:
+            await asyncio.sleep(0.2)
+    asked: list[object] = []
+    right = Locator.locate
+
+    async def locate(self: Locator, *args: Any) -> TableLocation:
+        asked.append(self)
+        return await right(self, *args)
+
+    with mock.patch.object(Locator, "locate", locate):
+        await stage.do(put("a", 2))
+    assert len(asked) <= ASKED_MAX, f"masters were asked {len(asked)} times where rows are"
+    assert await stage.do(get("a")) == 2
+
+
 STORIES = {
     "above what was read": Story(above_what_was_read, APART),
     "above what a leader answered that is back": Story(above_what_a_leader_answered_that_is_back, APART),
@@ -367,4 +401,5 @@ STORIES = {
     "led by who was behind the catalog": Story(led_by_who_was_behind_the_catalog),
     "others change meanwhile": Story(others_change_meanwhile),
     "a master that slept": Story(a_master_that_slept),
+    "between two who are behind": Story(between_two_who_are_behind),
 }

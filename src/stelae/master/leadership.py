@@ -20,7 +20,7 @@ from functools import partial
 
 import msgspec
 
-from stelae.model.errors import Deposed, StelaeError, Unavailable
+from stelae.model.errors import Deposed, StelaeError
 from stelae.ports.clock import Clock
 from stelae.ports.metastore import Metastore, PutKey
 from stelae.ports.rng import Rng
@@ -103,12 +103,13 @@ class Leadership:
         return holding.held
 
     def check(self, held: HeldGuard) -> None:
-        """Deposed if this master does not lead (any more) with that guard; Unavailable if it does not know."""
+        """Deposed if this master does not lead (any more) with that guard, or does not know: whoever asks is to look
+        who does."""
         holding = self._holding
         if holding is None or holding.held != held:
             raise self.refusal()
         if self._clock.monotonic_s() >= holding.lease.until_s:
-            raise Unavailable(f"master {self._me.name} could not renew its lease{self._trouble}")
+            raise Deposed(f"master {self._me.name} could not renew its lease{self._trouble}")
 
     def refusal(self) -> Deposed:
         lease = self._seen.lease

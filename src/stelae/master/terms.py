@@ -215,7 +215,7 @@ class Terms:
         return None if held is None else held.guard
 
     def current(self) -> Term:
-        """Deposed if this master does not lead; Unavailable if it does not know whether it does."""
+        """Deposed if this master does not lead, or does not know whether it does."""
         term = self._term
         if term is None:
             raise self._leadership.refusal()

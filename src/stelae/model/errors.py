@@ -142,8 +142,8 @@ class TabletAway(Unavailable):
 
 
 class Deposed(Unavailable):
-    """Another master leads by now: what this one asks is not done. For the processes of a cluster; users are told
-    Unavailable."""
+    """Another master leads by now, or may: what this one asks, or is asked, is not done. For the processes of a
+    cluster; users are told Unavailable."""
 
 
 class StaleSchema(Unavailable):

@@ -160,6 +160,21 @@ def test_a_replica_that_is_no_member_yet_is_behind_though_it_lacks_nothing(leade
     assert leader.leading.behind(TABLET) == (("new/0@log", 0), ("other", 0))
 
 
+def test_a_replica_that_two_masters_ask_for_is_brought_up_to_date_once(leader: Leader) -> None:
+    """T60: a new master repeats what the one before it has begun, and would have chosen another one."""
+    leader.lead(2)
+    leader.answer()
+    leader.leading.add([(TABLET, 2, "new/0@log")])
+    led = leader.leading.led[TABLET]
+    led.others["new/0@log"].sent = Index(0)
+    sent = led.next_part("new/0@log", 1_000)
+    assert sent is not None
+    led.take_answer("new/0@log", sent[0], AppendAnswer(matched=1), 0.0)
+    leader.leading.add([(TABLET, 2, "new/0@log"), (TABLET, 2, "newer/0@log")])
+    assert led.others["new/0@log"].matched == 1
+    assert set(led.others) == {"other", "new/0@log"}
+
+
 def test_what_a_member_refuses_is_sent_again_only_when_members_are_looked_at_and_its_words_are_told(
     leader: Leader,
 ) -> None:

@@ -137,8 +137,18 @@ class AnyConnector:
             return timeout_s
         return self._patience_s if timeout_s is None else min(self._patience_s, timeout_s / 2)
 
+    @property
+    def first(self) -> str:
+        """Who is tried first, and so whom lines that are used again lead to."""
+        return self._addresses[0]
+
     def is_first(self, address: str) -> bool:
         return self._addresses[0] == address
+
+    def pass_over(self, address: str) -> None:
+        """It answers, and knows less than another may: the others are tried before it."""
+        if self.is_first(address):
+            self._addresses = [*self._addresses[1:], address]
 
     def note_heard(self) -> None:
         self._patience_s = SILENCE_S

@@ -1,7 +1,7 @@
 """Asking the masters of a cluster: whichever answers, or the one that leads.
 
-Any master says who leads and where rows are, at once, or it is stopped or cut off: then the next one is asked. The one
-that leads is waited for until the others say that another leads.
+Any master says who leads and where rows are, at once, or it is stopped, or cut off from here or from the metastore:
+then the next one is asked. The one that leads is waited for until the others say that another leads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SERVER_LINES = LineSettings(connect_s=5.0)
 
 class AnyMaster(Asker):
     """Asks one of several masters, and another if that one is lost before it was asked, or was asked what may be asked
-    again. InvalidArgument if whoever answers is no master."""
+    again, or answers that it cannot say. InvalidArgument if whoever answers is no master."""
 
     def __init__(self, masters: AnyConnector, hello: Hello | Introduction, clock: Clock) -> None:
         super().__init__(masters, hello, clock)
@@ -41,11 +41,14 @@ class AnyMaster(Asker):
         until = self.until(deadline)
         try:
             for _ in range(self._masters.count - 1):
+                first = self._masters.first
                 try:
                     return super().ask(operation, until, *args, **kwargs)
-                except ConnectionLost:
-                    if until.is_over:
+                except Unavailable as error:
+                    if until.is_over or not (isinstance(error, ConnectionLost) or type(error) is Unavailable):
                         raise
+                    if not isinstance(error, ConnectionLost):
+                        self._masters.pass_over(first)
             return super().ask(operation, until, *args, **kwargs)
         except MessageRefused as error:
             if NO_METHOD not in str(error):
