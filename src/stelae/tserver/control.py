@@ -96,10 +96,11 @@ class TabletControl:
                 self._create([NewTablet(tablet, table, ALL_ROWS)])
 
     def prepared_loads(self) -> set[str]:
-        """The loads that are prepared in some tablet, here or away."""
-        here = {load.load for state in self._shard.tablets().values() for load in state.prepared}
-        copied = {load for each in self._shard.replicas.values() for load, _ in each.config.prepared}
-        return here | copied | {load for config in self._away.values() for load, _ in config.prepared}
+        """The loads that are prepared in some tablet, here or away, or in a replica that may lead it."""
+        with self._shard.lock:
+            here = {load.load for state in self._shard.tablets().values() for load in state.prepared}
+            copied = [config for replica in self._shard.replicas.values() for config in replica.configs()]
+        return here | {load for config in (*copied, *self._away.values()) for load, _ in config.prepared}
 
     # -- what the master asks
 

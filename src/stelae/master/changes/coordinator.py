@@ -208,7 +208,10 @@ class ChangeCoordinator:
         request: ChangeRequest = DropChange(session.table, session.id)
         if session.state is ChangeState.COMMITTED:
             request = AdoptChange(session.table, session.id, session.txn, session.replaces)
-        released = await asyncio.gather(*(self._tell_server(each, request, away, deadline) for each in session.servers))
+        # Whoever leads a tablet after one that prepared the change has it prepared, too.
+        heirs = [server for record in self._servers.records(session.table) for server in record.servers]
+        told = dict.fromkeys((*session.servers, *heirs))
+        released = await asyncio.gather(*(self._tell_server(each, request, away, deadline) for each in told))
         if all(released):
             with suppress(Retryable, UnknownOutcome):  # the next look at what is under way finds it, if it is there
                 await forget_session(self._store, held)

@@ -97,9 +97,7 @@ class Collection:
         """How many files went, and their bytes. `for_good`: deleted now, with all that lies aside. Unavailable if a
         server does not answer, before the deadline if there is one."""
         overlays = overlay_tickets(self._blobs)  # before it is asked who holds what: a hold is older than its overlay
-        asked = self._time.tick()
-        loading = [held.session.prefix for held in self._run(read_sessions(self._store)) if held.session.prefix]
-        needs = put_together(asked, self._run(servers.files_needed(deadline)), loading)
+        needs = self._ask(servers, deadline)
         sizes = fragment_sizes(self._blobs)
         unknown = [name for name in sizes if not self._is_known(table_of_name(name))]
         if unknown:
@@ -123,6 +121,17 @@ class Collection:
                 self._blobs.delete_below(overlay_directory(ticket))
         drop_staged(self._blobs, self._now_ms())
         return taken, taken_bytes
+
+    def unneeded(self, servers: NeededBy, deadline: Deadline | None = None) -> tuple[int, int]:
+        """How many files no server needs, and their bytes: what would go now. Unavailable as for `collect`."""
+        needs = self._ask(servers, deadline)
+        found = [size_bytes for name, size_bytes in fragment_sizes(self._blobs).items() if not needs.keeps(name)]
+        return len(found), sum(found)
+
+    def _ask(self, servers: NeededBy, deadline: Deadline | None) -> Needs:
+        asked = self._time.tick()
+        loading = [held.session.prefix for held in self._run(read_sessions(self._store)) if held.session.prefix]
+        return put_together(asked, self._run(servers.files_needed(deadline)), loading)
 
     def _take(self, name: str, size_bytes: int, for_good: bool) -> None:
         if for_good:
