@@ -9,7 +9,7 @@ in the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -19,8 +19,9 @@ import stelae
 from stelae.master.changes import coordinator
 from stelae.master.changes.coordinator import ChangeCoordinator
 from stelae.model.errors import Conflict, Retryable, SnapshotTooOld, UnknownOutcome
-from stelae.model.ids import TableId
+from stelae.model.ids import TableId, TabletId
 from stelae.registry.changes.sessions import read_sessions
+from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.changes import ShardChanges
 from tests.cluster.driver import backend_of
 from tests.cluster.processes import MASTERS, SHARDS, sleep
@@ -299,6 +300,44 @@ async def heirs_are_asked(stage: Stage) -> None:
         is_slow = False
         changes.note(await changing, "load", 2, (1,) * len(KEYS))
     await changes.judge()
+
+
+async def given_up_before_it_was_logged(stage: Stage) -> None:
+    """A leader gives a tablet up between preparing a change in memory and logging that. Nothing fails, and it may lead
+    the tablet again in the next epoch, with nothing prepared: it must not say that the change is."""
+    changes = Changes(stage)
+    await changes.do("load", 1, (None,) * len(KEYS))
+    right, given_up = Upkeep.save, list[TabletId]()
+
+    def save(self: Upkeep, wanted: Sequence[TabletId] = ()) -> None:
+        if wanted and not given_up:
+            given_up.append(wanted[0])
+            name = next(name for name, led in stage.led.values() if led.tablet == wanted[0])
+            hosting = stage.shards[name].server.hosting
+            assert hosting is not None
+            hosting.leading.step_down(wanted[0], "the story wants it")
+        right(self, wanted)
+
+    with mock.patch.object(Upkeep, "save", save):
+        await changes.do("load", 2, (1,) * len(KEYS))
+    assert given_up
+    await changes.judge()
+
+
+async def merged_and_without_power(stage: Stage) -> None:
+    """Files are merged, and those they were made of are removed; then the power goes everywhere. Whoever leads next
+    knows of the last config only by its log: nobody is there who could say that all members have it."""
+    for number in range(3):
+        await stage.put(f"a{number}", number)
+        await stage.do(lambda db: db.table("t").flush())
+    await stage.do(lambda db: db.table("t").compact())
+    removed = 0
+    while not removed:
+        removed, _ = await stage.master(lambda master: master.collect())
+        await asyncio.sleep(0.5)
+    for name in SHARDS:
+        stage.world.lose_power(name)
+    await stage.judge()
 
 
 def crashed(kind: str, part: str, steps: int) -> Callable[[Stage], Awaitable[None]]:

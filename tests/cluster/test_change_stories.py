@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.change_stories import FAULTS, KINDS, MOMENTS, SPLITS, Fault, crashed, heirs_are_asked, held
+from tests.cluster.change_stories import (
+    FAULTS,
+    KINDS,
+    MOMENTS,
+    SPLITS,
+    Fault,
+    crashed,
+    given_up_before_it_was_logged,
+    heirs_are_asked,
+    held,
+    merged_and_without_power,
+)
 from tests.cluster.stories import Stage, play
 from tests.effort import is_soak, long_run
 
@@ -34,6 +45,14 @@ def test_a_change_is_whole_whoever_is_in_its_way(story: Callable[[Stage], Awaita
 
 def test_a_change_is_not_forgotten_while_whoever_leads_next_has_it_prepared() -> None:
     play(heirs_are_asked)
+
+
+def test_a_change_is_not_prepared_in_a_tablet_that_was_given_up_meanwhile() -> None:
+    play(given_up_before_it_was_logged)
+
+
+def test_files_that_were_merged_are_not_missed_when_the_power_was_gone() -> None:
+    play(merged_and_without_power)
 
 
 STEPS_MAX = 400
