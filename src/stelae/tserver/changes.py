@@ -95,7 +95,7 @@ class ShardChanges:
                 case DropChange(table, id_):
                     self._drop(table, id_)
             self._upkeep.save()
-            return ChangeReport(self._shard.name, request.id in self._control.prepared_loads())
+            return ChangeReport(self._shard.name, request.id in self._control.prepared_loads(request.table))
 
     def _turn(self, table: TableId) -> Turn:
         """Changes of one table are prepared, adopted and dropped one after the other: what was read of a record is
