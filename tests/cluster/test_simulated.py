@@ -51,7 +51,7 @@ def test_tables_with_three_replicas_bear_the_same_and_a_lost_disk(number: int) -
     assert outcomes["put ok"], outcomes
 
 
-LOAD_SEEDS = 8
+LOAD_SEEDS = 3
 
 
 def test_loads_overwrites_and_truncations_are_whole_whatever_is_disturbed() -> None:
