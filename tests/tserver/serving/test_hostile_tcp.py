@@ -195,6 +195,9 @@ class ControlledBackend(FakeBackend):
     def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:
         return self._told("collect", for_good, deadline=deadline)
 
+    def unneeded_files(self, *, deadline: Deadline | None = None) -> UnneededFiles:
+        return self._told("unneeded_files", deadline=deadline)
+
     def choose_split(
         self,
         table: TableId,
