@@ -110,6 +110,7 @@ def test_a_check(users: ClusterCli) -> None:
     report = users.json("check")
     assert report["whole"]
     assert report["counts"]["tables"] == 1
+    assert "unneeded fragments" in report["counts"]
 
 
 def test_who_serves_is_not_taken_out(users: ClusterCli) -> None:

@@ -260,15 +260,17 @@ def draw_patience_s(rng: Rng) -> float:
     return float(PATIENCE_S_MIN * (PATIENCE_S_MAX / PATIENCE_S_MIN) ** rng.fraction())
 
 
+def sleep(seconds: float) -> None:
+    """In a simulated thread."""
+    thread = current_thread()
+    assert thread is not None
+    thread.sleep(seconds)
+
+
 def connect(ports: sim.ProcessPorts, patience_s: float = PATIENCE_S_MAX) -> Database:
     """Blocking, for a simulated thread."""
     place = Connected(ports)
     patience = Patience(ports.clock, ports.rng, patience_s)
 
-    def nap(seconds: float) -> None:
-        thread = current_thread()
-        assert thread is not None
-        thread.sleep(seconds)
-
-    opened = attach_patiently(place, patience.deadline(), nap)
+    opened = attach_patiently(place, patience.deadline(), sleep)
     return Database(Session(opened, patience, Watched(place, opened, ports.clock, ThreadsExecutor(ports.loop, 1, 1))))

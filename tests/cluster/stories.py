@@ -7,22 +7,22 @@
 
     play(story)
 
-There are two masters, three shards on hosts of their own, and a table `t` of one tablet with three replicas, of which
-two are needed. A script is a coroutine outside of all processes; what it asks of the store runs in a program's process.
+There are two masters, three shards on hosts of their own, and a table `t` of one tablet, or more, with three replicas
+each, of which two are needed. A script is a coroutine outside of all processes; what it asks of the store runs in a
+program's process.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from unittest import mock
 
 import stelae
 from stelae.master.cluster import ClusterMaster
-from stelae.model.errors import Corruption
+from stelae.model.ids import TabletId
 from stelae.sim.rng import SimRng
 from stelae.sim.threads.thread import run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld, run_world
@@ -31,7 +31,8 @@ from stelae.tserver.cluster import ClusterShard
 from stelae.tserver.replication.led import Led
 from tests.cluster import processes
 from tests.cluster.processes import MASTERS, SHARDS, connect, run_master, run_shard, simulated_threads
-from tests.cluster.simulated import silent_remains
+from tests.cluster.revisions import check_revisions
+from tests.cluster.simulated import no_alarms, silent_remains
 
 T = TypeVar("T")
 
@@ -51,11 +52,12 @@ class Stage:
         self.masters: dict[str, ClusterMaster] = {}
         self.shards: dict[str, ClusterShard] = {}
         self.acknowledged: dict[str, int] = {}
+        self.tablets = 1
         self._jobs: dict[str, asyncio.Queue[tuple[Callable[[stelae.Database], Any], bool, asyncio.Future[Any]]]] = {
             name: asyncio.Queue() for name in (PROGRAM, OTHER)
         }
 
-    async def begin(self, replicas: int, min_replicas: int) -> None:
+    async def begin(self, replicas: int, min_replicas: int, splits: Sequence[str] = ()) -> None:
         for master in MASTERS:
             self.world.add(master, partial(run_master, seen=self.masters))
         for shard in SHARDS:
@@ -71,8 +73,9 @@ class Stage:
 
         def make(db: stelae.Database) -> None:
             db.create_zone("copies", replicas=replicas, min_replicas=min_replicas)
-            db.create_table("t", key={"k": "string"}, groups=groups, zone="copies")
+            db.create_table("t", key={"k": "string"}, groups=groups, zone="copies", splits=list(splits))
 
+        self.tablets = 1 + len(splits)
         await self.do(make)
 
     async def _serve(self, ports: ProcessPorts) -> None:
@@ -138,8 +141,19 @@ class Stage:
         alive = {name: shard.server.shard.replicas for name, shard in self.shards.items() if self.world.is_alive(name)}
         return {name: next(iter(found.values())) for name, found in alive.items() if found}
 
+    @property
+    def led(self) -> dict[TabletId, tuple[str, Led]]:
+        """By tablet of the table: the process that leads it in the greatest epoch, and is open, as that has it."""
+        found: dict[TabletId, tuple[str, Led]] = {}
+        for name in self.shards:
+            hosting = self.shards[name].server.hosting if self.world.is_alive(name) else None
+            for tablet, led in () if hosting is None else hosting.leading.led.items():
+                if led.is_open and (tablet not in found or found[tablet][1].lead.epoch < led.lead.epoch):
+                    found[tablet] = name, led
+        return found
+
     def led_by(self, name: str) -> Led | None:
-        """As the shard's process has it; None: it does not lead."""
+        """As the shard's process has it, of a table of one tablet; None: it does not lead."""
         hosting = self.shards[name].server.hosting if name in self.shards else None
         if hosting is None:
             return None
@@ -174,21 +188,23 @@ class Stage:
             raise AssertionError("it does not come") from None
 
     async def whole(self) -> None:
-        """Until the tablet has all its replicas, and all are up to date."""
+        """Until each tablet has all its replicas, and all are up to date."""
 
         def is_whole() -> bool:
-            led = self.led_by(self.leader) if self.leader else None
-            return led is not None and len(led.lead.members) == len(SHARDS) and not led.quorum.waiting
+            led = [each for _, each in self.led.values()]
+            is_full = all(len(each.lead.members) == len(SHARDS) and not each.quorum.waiting for each in led)
+            return len(led) == self.tablets and is_full
 
         await self.until(is_whole)
 
     async def judge(self) -> dict[str, int]:
-        """All is healed: the tablet gets whole, what was acknowledged is there, and all replicas are the same."""
+        """All is healed: the table gets whole, what was acknowledged is there, and all replicas are the same."""
         await self.whole()
         found = await self.rows()
         lost = {row: value for row, value in self.acknowledged.items() if found.get(row) != value}
         assert not lost, f"acknowledged, and not there: {lost}; there is {found}"
         await self.check()
+        check_revisions(self.world)
         return found
 
     async def check(self) -> None:
@@ -211,36 +227,20 @@ def play(
     replicas: int = 3,
     min_replicas: int = 2,
     lease_s: float = LEASE_S,
+    splits: Sequence[str] = (),
 ) -> None:
     """Play a script to its end; what goes wrong is raised, with what was done until then."""
 
     async def main(world: SimWorld) -> None:
         stage = Stage(world)
-        await stage.begin(replicas, min_replicas)
-        await stage.until(lambda: stage.leader)
+        await stage.begin(replicas, min_replicas, splits)
+        await stage.until(lambda: len(stage.led) == stage.tablets)
         await script(stage)
 
-    alarms: list[Corruption] = []
     with (
         silent_remains(),
         simulated_threads(SimRng(seed)),
         mock.patch.object(processes, "_draw_lease_s", return_value=lease_s),
-        _heard(alarms, "cut"),
-        _heard(alarms, "take"),
+        no_alarms(),
     ):
         run_world(main, seed, repeat=f"seed={seed}", steps_max=STEPS_MAX)
-    assert not alarms, f"a replica was asked for what must not be: {alarms[0]}"
-
-
-def _heard(alarms: list[Corruption], name: str) -> AbstractContextManager[object]:
-    """What a replica refuses because it would break a rule is a failure, though nobody is told."""
-    right = getattr(Replica, name)
-
-    def hear(self: Replica, *args: Any) -> Any:
-        try:
-            return right(self, *args)
-        except Corruption as error:
-            alarms.append(error)
-            raise
-
-    return mock.patch.object(Replica, name, hear)

@@ -71,8 +71,8 @@ class Watcher:
 
 
 @contextmanager
-def forked(root: Path) -> Iterator[ForkedCluster]:
-    with ForkedCluster(root, f"127.0.0.1:{free_port()}") as cluster:
+def forked(root: Path, collect_every_s: float = 300.0) -> Iterator[ForkedCluster]:
+    with ForkedCluster(root, f"127.0.0.1:{free_port()}", collect_every_s=collect_every_s) as cluster:
         cluster.begin("master")
         for number in range(SHARDS):
             cluster.begin(f"shard-{number}")

@@ -11,9 +11,17 @@ import stelae
 from stelae.sim.rng import SimRng
 from stelae.sim.threads.thread import run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld, run_world
-from tests.cluster.processes import LEASE_S_MAX, MASTERS, SHARDS, connect, run_master, run_shard, simulated_threads
+from tests.cluster.processes import (
+    LEASE_S_MAX,
+    MASTERS,
+    SHARDS,
+    connect,
+    run_master,
+    run_shard,
+    simulated_threads,
+    sleep,
+)
 from tests.cluster.simulated import silent_remains
-from tests.cluster.workload import sleep
 from tests.sim.seeds import repeat
 
 AWAY_S = 30.0

@@ -45,10 +45,20 @@ def test_tables_with_three_replicas_bear_the_same_and_a_lost_disk(number: int) -
     found = seeds(REPLICATED_SEEDS * 2)
     with silent_remains():
         for seed in found if len(found) == 1 else found[number::REPLICATED_SHARES]:
-            first, second = run_cluster(seed, replicas=3), run_cluster(seed, replicas=3)
+            first, second = run_cluster(seed, replicas=3, loads=True), run_cluster(seed, replicas=3, loads=True)
             assert first.trace == second.trace, f"seed {seed} ran in two ways; to repeat: {repeat(seed)}"
             outcomes.update(first.result.outcomes)
     assert outcomes["put ok"], outcomes
+
+
+LOAD_SEEDS = 3
+
+
+def test_loads_overwrites_and_truncations_are_whole_whatever_is_disturbed() -> None:
+    """Read at all kinds of snapshots, while tablets are split, files are collected and everybody dies."""
+    with silent_remains():
+        for seed in seeds(2 * LOAD_SEEDS):
+            run_cluster(seed, loads=True)
 
 
 def test_whoever_writes_compares_what_says_that_it_may() -> None:

@@ -13,16 +13,30 @@ from weakref import WeakKeyDictionary
 
 import stelae
 from stelae.launch.steps import TEND_S
+from stelae.master.cluster import ClusterMaster
 from stelae.model.errors import InvalidArgument, Retryable, SnapshotTooOld, UnknownOutcome
 from stelae.model.ids import Row
 from stelae.model.schema import ColumnsGroup
 from stelae.sim.links import USUAL_DELAYS
 from stelae.sim.metastore import NO_FAULTS
 from stelae.sim.nemesis import Nemesis, Swarm, draw_swarm
-from stelae.sim.threads.thread import SimThread, current_thread, run_in_thread
+from stelae.sim.threads.thread import SimThread, run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld
+from stelae.tserver.cluster import ClusterShard
+from tests.cluster.ending import check_files, draw_core
 from tests.cluster.history import History
-from tests.cluster.processes import MASTERS, PATIENCE_S_MAX, SHARDS, connect, draw_patience_s, run_master, run_shard
+from tests.cluster.marks import LOADED, Marks
+from tests.cluster.processes import (
+    MASTERS,
+    PATIENCE_S_MAX,
+    SHARDS,
+    connect,
+    draw_patience_s,
+    run_master,
+    run_shard,
+    sleep,
+)
+from tests.cluster.revisions import check_revisions
 
 ROWS = ("a", "m", "x")
 COUNTERS = ("b", "z")
@@ -30,6 +44,7 @@ CLIENTS = 2
 THREADS = 2
 CALLS = 10
 CHANGES = 2
+LOADS = 4
 FAULTS_MAX = 16
 GAP_S_MAX = 0.3
 LASTING_S_MAX = 4.0
@@ -40,12 +55,6 @@ START_S = 0.5
 BEGIN_S = 60.0
 CHECKS_MAX = 4
 WIPE_S_MAX = 3.0
-
-
-def sleep(seconds: float) -> None:
-    thread = current_thread()
-    assert thread is not None
-    thread.sleep(seconds)
 
 
 def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
@@ -59,12 +68,18 @@ def _draw_dense(world: SimWorld, kinds: Sequence[str]) -> Swarm:
 class Cluster:
     """`replicas`: how many of each tablet, of which all but one must be there for a write. `is_eager`: programs flush
     the table again and again, so that what was written lies in files, and the log is short. `alters`: the operator
-    does little else than to alter the table."""
+    does little else than to alter the table. `loads`: another table is loaded and emptied meanwhile, and split."""
 
     replicas: int = 1
     is_eager: bool = False
     alters: bool = False
+    loads: bool = False
     history: History = field(default_factory=History)
+    marks: Marks = field(default_factory=Marks)
+    masters: dict[str, ClusterMaster] = field(default_factory=dict)
+    shards: dict[str, ClusterShard] = field(default_factory=dict)
+    core: tuple[str, ...] = ()
+    """The masters and shards that are left in the end, and have to do; if it is empty, all are."""
     _busy: dict[str, int] = field(default_factory=dict)
     _handles: WeakKeyDictionary[stelae.Database, stelae.Table] = field(default_factory=WeakKeyDictionary)
 
@@ -87,30 +102,37 @@ class Cluster:
     async def disturbed(self, world: SimWorld, kinds: Sequence[str]) -> History:
         """Faults while programs work; then all is healed: they must come to their ends, and what is left be right."""
         for name in MASTERS:
-            world.add(name, run_master)
+            world.add(name, partial(run_master, seen=self.masters))
         for name in self._shards(world):
-            world.add(name, run_shard)
+            world.add(name, partial(run_shard, seen=self.shards))
         names = [f"client-{number}" for number in range(CLIENTS)]
         for name in names:
             world.add(name, partial(self._run, work=self._use, calls=CALLS))
+        names.append("operator")
         world.add("operator", partial(self._run, work=self._operate, calls=CHANGES * (3 if self.alters else 1)))
+        if self.loads:
+            names.append("driver")
+            world.add("driver", partial(self._run, work=self._load, calls=LOADS))
         world.add("first", partial(self._run, work=self._make, calls=1), restarts=False)
         world.add("judge", partial(self._run, work=self._judge, calls=1), restarts=False)
         await self._begin(world)
-        for name in (*names, "operator"):
+        for name in names:
             world.start(name)
         wiping = asyncio.create_task(self._wipe_one(world))
-        nemesis = Nemesis(world, _draw_dense(world, kinds), self._draw_aims(world, [*MASTERS, *names, "operator"]))
+        nemesis = Nemesis(world, _draw_dense(world, kinds), self._draw_aims(world, [*MASTERS, *names]))
         await nemesis.run()
         await wiping
-        nemesis.end()
+        self.core = draw_core(world) if self.replicas > 1 else ()
+        nemesis.end((*self.core, *names, "first", "judge") if self.core else None)
         self._pacify(world)
-        world.story.tell("all is healed")
-        await self._until_done([*names, "operator"], PROGRESS_S)
+        world.story.tell(f"only {', '.join(self.core)} are left" if self.core else "all is healed")
+        await self._until_done(names, PROGRESS_S)
         world.story.tell("all programs are done")
         world.start("judge")
         await self._until_done(["judge"], PROGRESS_S)
         self.history.check()
+        self.marks.check()
+        check_revisions(world)
         return self.history
 
     async def _wipe_one(self, world: SimWorld) -> None:
@@ -200,6 +222,8 @@ class Cluster:
                 db.create_table(
                     "t", key={"k": "string"}, groups=groups, splits=["c", "m"], zone=zone, if_not_exists=True
                 )
+                if self.loads:
+                    self.marks.make(db, zone)
                 return
 
     def _use(self, ports: ProcessPorts, db: stelae.Database) -> None:
@@ -207,6 +231,8 @@ class Cluster:
         table = self._table(ports, db)
         row = ROWS[rng.below(len(ROWS))]
         value = history.value()
+        if self.loads and not rng.below(3):
+            self.marks.look(db)
         if self.is_eager:
             with suppress(Retryable, UnknownOutcome):
                 table.flush()
@@ -256,6 +282,9 @@ class Cluster:
         txn = known[ports.rng.below(len(known))]
         self.history.keep_snapshot(txn, _scan(table, txn))
 
+    def _load(self, ports: ProcessPorts, db: stelae.Database) -> None:
+        self.marks.change(db, ports)
+
     def _operate(self, ports: ProcessPorts, db: stelae.Database) -> None:
         rng, history = ports.rng, self.history
         there = [name for name, made in history.tables.items() if made.is_there]
@@ -274,18 +303,20 @@ class Cluster:
                 job = partial(db.alter_table, "t", add={"g": {name: "int64"}})
                 history.change(history.columns, name, is_there=True, job=job)
             case 4 if rng.below(2):
-                db.table("t").split("fhpt"[rng.below(4)])
+                db.table(self._some_table(ports)).split("fhpt"[rng.below(4)])
             case 4:
                 self._join(ports, db)
             case _:
-                db.table("t").compact()
+                db.table(self._some_table(ports)).compact()
         history.see(history.tables, db.tables(), "table")
         history.see(history.columns, _columns(db), "column")
 
-    @staticmethod
-    def _join(ports: ProcessPorts, db: stelae.Database) -> None:
+    def _some_table(self, ports: ProcessPorts) -> str:
+        return LOADED if self.loads and ports.rng.below(2) else "t"
+
+    def _join(self, ports: ProcessPorts, db: stelae.Database) -> None:
         """Two tablets, unless they are of two shards."""
-        table = db.table("t")
+        table = db.table(self._some_table(ports))
         starts = [Row(each.start) for each in table.tablets()][1:]
         if starts:
             at = starts[ports.rng.below(len(starts))]
@@ -293,7 +324,9 @@ class Cluster:
                 db._session.ask(lambda backend, until: backend.join(table._id, at, deadline=until))
 
     def _judge(self, ports: ProcessPorts, db: stelae.Database) -> None:
-        """All is healed: everything must go well."""
+        """All is healed: everything must go well. Where only a core is left, once that serves."""
+        if self.core:
+            self._wait_for_core(ports, db)
         history, table = self.history, db.table("t")
         for row in (*ROWS, *COUNTERS):
             assert history.record(ports.name, "get", {row: None}, partial(_get, table, row)) is not None
@@ -308,12 +341,31 @@ class Cluster:
                 continue
         history.see(history.tables, db.tables(), "table")
         history.see(history.columns, _columns(db), "column")
+        if self.loads:
+            self.marks.judge(db)
+        if self.core:
+            return  # what is left has only to serve
         self._wait_for_order(db)
+        check_files(self.masters, self.shards, ports.blobs)
         for name in [name for name in db.tables() if name in history.tables]:
             made = db.table(name)
             for key in ("a", "z"):
                 made.put({"k": key, "v": 1})
                 assert made.get(key) is not None, f"table {name}"
+
+    def _wait_for_core(self, ports: ProcessPorts, db: stelae.Database) -> None:
+        """Until each row was written and read: who is not of the core is dead or stopped, and does not come back."""
+        for row in ROWS:
+            for f in ("put", "get"):
+                while not self._ask_once(ports, db, f, row):
+                    sleep(PAUSE_S_MAX)
+
+    def _ask_once(self, ports: ProcessPorts, db: stelae.Database, f: str, row: str) -> bool:
+        table, value = self._table(ports, db), self.history.value()
+        if f == "get":
+            return self.history.record(ports.name, f, {row: None}, partial(_get, table, row)) is not None
+        job = partial(table.put, {"k": row, "v": value})
+        return self.history.record(ports.name, f, {row: value}, job) is not None
 
     @staticmethod
     def _wait_for_order(db: stelae.Database) -> None:

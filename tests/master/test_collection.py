@@ -109,6 +109,33 @@ def test_what_is_begun_while_servers_are_asked_stays(place: _Place) -> None:
     assert len(fragment_names(place.blobs)) == 1
 
 
+def test_what_a_load_writes_stays_that_begins_while_servers_are_asked(place: _Place) -> None:
+    """Its files' names were thought of before, and the record of it came after changes under way were looked at."""
+    loaded = name(1_000, "bb00")
+    session = ChangeSession("load-a", TABLE, ChangeKind.LOAD, NOW_MS, prefix=loaded.removesuffix("00.parquet"))
+    servers = _Servers(needed())
+    begun: list[None] = []
+
+    def begin() -> None:
+        begun.append(None)
+        place.metastore._state.txn([], [put_session(session)])
+        place.write(loaded)
+
+    servers.on_ask = begin
+    assert place.collection.collect(servers) == (0, 0)
+    assert begun
+    assert fragment_names(place.blobs) == [loaded]
+
+
+def test_what_no_server_needs_is_counted_and_left(place: _Place) -> None:
+    place.write(name(50), name(40))
+    servers = _Servers(needed(name(50)))
+    assert place.collection.unneeded(servers) == (1, 10)
+    assert len(fragment_names(place.blobs)) == 2
+    with pytest.raises(Unavailable):
+        place.collection.unneeded(_Servers(needed(), Unavailable("away")))
+
+
 def test_what_a_load_has_written_stays_until_it_is_given_up(place: _Place) -> None:
     loaded = name(1_000, "bb00")
     place.write(loaded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,8 +13,8 @@ from stelae.ports.blobs import BlobStore
 from stelae.service.tickets import LoadedFile, LoadTicket
 
 
-def written(blobs: BlobStore, ticket: LoadTicket, token: str, values: Mapping[int, int]) -> LoadedFile:
-    """A file of the group's first column."""
+def written(blobs: BlobStore, ticket: LoadTicket, token: str, values: Mapping[Any, int]) -> LoadedFile:
+    """A file of the group's first column, for a table whose key is one column."""
     schema = ticket.schema()
     group = schema.groups[0]
     spec: FragmentSpec = spec_of(
@@ -24,7 +25,7 @@ def written(blobs: BlobStore, ticket: LoadTicket, token: str, values: Mapping[in
     writer = FragmentWriter(sink, spec, group.options)
     shape = spec.arrow_schema()
     keys = sorted(values)
-    arrays = [pa.array(keys, pa.int64())]
+    arrays = [pa.array(keys, shape.field(0).type)]
     first = shape.field(1)
     arrays += [pa.array([values[key] for key in keys], first.type)]
     arrays += [pa.nulls(len(keys), field.type) for field in list(shape)[2:]]

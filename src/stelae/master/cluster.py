@@ -31,6 +31,7 @@ from stelae.registry.masters.guard import MasterGuard, read_guard
 from stelae.registry.masters.heartbeats import Heartbeat, HeartbeatAnswer
 from stelae.registry.masters.overview import ClusterOverview, Heard, Late, collection_put_off, led_by_nobody, with_late
 from stelae.registry.masters.removing import RemovedServers
+from stelae.registry.masters.unneeded import UnneededFiles
 from stelae.registry.replication.members import CHANGE_MEMBERS, MembersNow, MembersWanted
 from stelae.registry.store_mark import StoreMark
 from stelae.service.deadlines import Deadline, left_of
@@ -150,6 +151,17 @@ class ClusterMaster:
             raise Unavailable("this master was started without the store that the files lie on")
         with self._gate.visit(), self._collect_alone(deadline):
             return self._collection.collect(self._terms.current().servers, for_good=for_good, deadline=deadline)
+
+    def unneeded_files(self, *, deadline: Deadline | None = None) -> UnneededFiles:
+        """What lies on the store and no shard needs, and why it was not removed if that was tried."""
+        if self._collection is None:
+            raise Unavailable("this master was started without the store that the files lie on")
+        with self._gate.visit():
+            count, size_bytes = self._collection.unneeded(self._terms.current().servers, deadline)
+        put_off = self._rounds.put_off
+        if put_off is None:
+            return UnneededFiles(count, size_bytes)
+        return UnneededFiles(count, size_bytes, put_off.words, self._clock.monotonic_s() - put_off.since_s)
 
     @contextmanager
     def _collect_alone(self, deadline: Deadline | None) -> Iterator[None]:

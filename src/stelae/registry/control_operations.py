@@ -19,6 +19,7 @@ from stelae.registry.masters.draining import DRAIN
 from stelae.registry.masters.heartbeats import HEARTBEAT
 from stelae.registry.masters.overview import OVERVIEW
 from stelae.registry.masters.removing import REMOVE
+from stelae.registry.masters.unneeded import UNNEEDED
 from stelae.registry.tablet_records import TabletPhase, TabletRecord
 from stelae.service.bodies import Bytes, Codec, codec_of
 from stelae.service.deadlines import Deadline
@@ -288,6 +289,7 @@ MASTER_CONTROL = {
         PLACES,
         LOCATE,
         COLLECT,
+        UNNEEDED,
         HEARTBEAT,
         OVERVIEW,
         REMOVE,

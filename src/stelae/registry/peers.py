@@ -203,6 +203,11 @@ class Peer:
                 waiting.set_result(None)
                 return
 
+    def leave(self, why: str) -> None:
+        """Give up the connection, with what is under way on it: the next request looks for the peer anew."""
+        if self._wire is not None:
+            self._wire.give_up(why)
+
     async def retire(self) -> None:
         """Take no more requests, and close once those under way have ended. Cancelled, it closes at once."""
         self._is_closed = True

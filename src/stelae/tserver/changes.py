@@ -20,6 +20,7 @@ from stelae.model.errors import (
     NotFound,
     TabletAway,
     Unavailable,
+    UnknownOutcome,
 )
 from stelae.model.hybrid import pack
 from stelae.model.ids import TableId, Txn
@@ -30,7 +31,7 @@ from stelae.service.tickets import LoadedFile
 from stelae.storage.files.handles import is_only_cached
 from stelae.storage.shard import Shard
 from stelae.storage.tablet.changes import Loaded
-from stelae.storage.tablet.state import without_prepared
+from stelae.storage.tablet.state import TabletState, without_prepared
 from stelae.storage.turns import Turn
 from stelae.storage.upkeep.upkeep import Upkeep
 from stelae.tserver.control import TabletControl
@@ -42,6 +43,9 @@ from stelae.tserver.writing import wait_durable
 
 AHEAD_MS = 200
 """Whoever is in doubt raises the floor so far ahead of now: so a busy table asks the metastore five times a second."""
+
+ADOPT_S = 10.0
+"""So long is waited, with the turn, until a change that was decided is on the disks of all replicas."""
 
 _LOOK_EVERY_MS = 1_000
 
@@ -66,6 +70,7 @@ class ShardChanges:
         self._tables = tables
         self._store = ports.records
         self._run = ports.loop.run
+        self._clock = ports.clock
         self._now_ms = ports.clock.wall_ms
         self._looked_ms = 0
         self._turns: dict[TableId, Turn] = {}
@@ -90,7 +95,7 @@ class ShardChanges:
                 case DropChange(table, id_):
                     self._drop(table, id_)
             self._upkeep.save()
-            return ChangeReport(self._shard.name, request.id in self._control.prepared_loads())
+            return ChangeReport(self._shard.name, request.id in self._control.prepared_loads(request.table))
 
     def _turn(self, table: TableId) -> Turn:
         """Changes of one table are prepared, adopted and dropped one after the other: what was read of a record is
@@ -117,18 +122,33 @@ class ShardChanges:
             prepare_tablets(self._upkeep, ready, self._tables.schemas_of(table), id_, session.schema_version, files)
             shard.doubts.note_floor(id_, session.floor)
         self._upkeep.save([state.tablet for state in ready])
+        self._check_led(ready)
         return ChangeReport(shard.name, True, tuple(state.rows for state in ready), at)
 
-    def _adopt(self, table: TableId, id_: str, txn: Txn, *, replaces: bool) -> None:
+    def _check_led(self, prepared: Sequence[TabletState]) -> None:
+        """Tablets that were given up before their configs were logged are not saved, though nothing failed; and what
+        leads them now, here again perhaps, knows nothing of the change."""
+        with self._shard.lock:
+            here = self._shard.tablets()
+            for state in prepared:
+                led = here.get(state.tablet)
+                if state.commits.quorum is not None and (led is None or led.commits is not state.commits):
+                    raise TabletAway(f"tablet {state.tablet} was to be led anew meanwhile; try again")
+
+    def _adopt(self, table: TableId, id_: str, txn: Txn, deadline: Deadline | None = None, *, replaces: bool) -> None:
+        """Unavailable if it is not on all disks in time: it counts, and is seen as soon as it is."""
         shard = self._shard
         with shard.lock:
             if id_ not in shard.unsettled.get(table, ()):
                 return
             commit = self._upkeep.commit(table, Loaded(id_, replaces), txn)
-        shard.drain()
-        wait_durable(commit.durable, None)
-        with shard.lock:
             shard.doubts.forget(id_)
+        until = Deadline(self._clock, ADOPT_S) if deadline is None else deadline.within(ADOPT_S)
+        shard.drain(until)
+        try:
+            wait_durable(commit.durable, until)
+        except UnknownOutcome as error:
+            raise Unavailable(f"change {id_!r} has happened, and is not on all disks yet: {error}") from error
         self._keeper.note_growth(state.tablet for state in shard.of_table(table))
         self._keeper.note_garbage()
 
@@ -144,12 +164,12 @@ class ShardChanges:
 
     def settle(self, table: TableId, at: Txn, deadline: Deadline | None) -> None:
         """When it returns, whatever happens to the table at or below the txn has happened here. Waits for the metastore
-        and this disk alone, never for whoever began a change. NotCached where nothing may be waited for."""
+        and for what is to be on disks, never for whoever began a change. NotCached where nothing may be waited for."""
         for id_ in self._shard.doubts.about(table, at):
             if is_only_cached():
                 raise NotCached("whether a change of the table has happened is to be found out first")
             session = self._learn(table, id_, at, deadline)
-            self._apply(table, id_, session)
+            self._apply(table, id_, session, deadline)
 
     def _learn(self, table: TableId, id_: str, at: Txn, deadline: Deadline | None) -> ChangeSession | None:
         async def ask() -> ChangeSession | None:
@@ -165,7 +185,7 @@ class ShardChanges:
         except Unavailable as error:
             raise Unavailable(f"whether change {id_!r} of the table has happened cannot be learned: {error}") from error
 
-    def _apply(self, table: TableId, id_: str, session: ChangeSession | None) -> None:
+    def _apply(self, table: TableId, id_: str, session: ChangeSession | None, deadline: Deadline | None = None) -> None:
         """What a record says about a change that was prepared here when it was read."""
         if session is not None and session.is_open:
             with self._shard.lock:
@@ -182,7 +202,7 @@ class ShardChanges:
                     change_key(table, id_),
                 )
             if session.state is ChangeState.COMMITTED:
-                self._adopt(table, id_, session.txn, replaces=session.replaces)
+                self._adopt(table, id_, session.txn, deadline, replaces=session.replaces)
             else:
                 self._drop(table, id_)
 

@@ -95,11 +95,16 @@ class TabletControl:
             if not self._shard.of_table(table):
                 self._create([NewTablet(tablet, table, ALL_ROWS)])
 
-    def prepared_loads(self) -> set[str]:
-        """The loads that are prepared in some tablet, here or away."""
-        here = {load.load for state in self._shard.tablets().values() for load in state.prepared}
-        copied = {load for each in self._shard.replicas.values() for load, _ in each.config.prepared}
-        return here | copied | {load for config in self._away.values() for load, _ in config.prepared}
+    def prepared_loads(self, table: TableId | None = None) -> set[str]:
+        """The loads that are prepared in some tablet, of one table or of any: here or away, or in a replica that may
+        lead it."""
+        with self._shard.lock:
+            states = self._shard.tablets().values() if table is None else self._shard.of_table(table)
+            here = {load.load for state in states for load in state.prepared}
+            replicas = [each for each in self._shard.replicas.values() if table in (None, each.table)]
+            configs = [config for replica in replicas for config in replica.configs()]
+        configs += [each for each in self._away.values() if table in (None, each.table)]
+        return here | {load for config in configs for load, _ in config.prepared}
 
     # -- what the master asks
 

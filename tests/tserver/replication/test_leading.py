@@ -3,6 +3,8 @@ for."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 
@@ -14,6 +16,7 @@ from stelae.registry.control import Lead
 from stelae.registry.replication.appending import AppendAnswer
 from stelae.registry.replication.members import MembersNow, MembersWanted
 from stelae.storage.replicas.replica import NOWHERE
+from stelae.storage.tablet.state import with_prepared
 from stelae.tserver.lives import TabletLives
 from stelae.tserver.replication import leading as module
 from stelae.tserver.replication.following import Following
@@ -68,6 +71,22 @@ def test_it_opens_under_the_schema_of_now(leader: Leader) -> None:
     assert version_of(leader) == schema.version
     leader.engine.upkeep.save()
     assert leader.engine.shard.replicas[TABLET].tail[-1].index == 2
+
+
+def test_whoever_takes_over_goes_on_from_the_last_config_among_its_records(leader: Leader) -> None:
+    """T34: a change is prepared, and all members have the config that says so; but nobody was told that they have. Its
+    files, and what it needs to happen later, are in no other record."""
+    leader.lead(2)
+    leader.answer()
+    engine = leader.engine
+    engine.upkeep.change(TABLET, partial(with_prepared, load="load-a", files={}))
+    engine.upkeep.save()
+    replica = engine.shard.replicas[TABLET]
+    assert replica.config.prepared == ()
+    assert [load for config in replica.configs() for load, _ in config.prepared] == ["load-a"]
+    leader.lead(3)
+    leader.answer()
+    assert [each.load for each in engine.shard.state(TABLET).prepared] == ["load-a"]
 
 
 def test_whoever_led_before_may_have_had_readers(leader: Leader) -> None:

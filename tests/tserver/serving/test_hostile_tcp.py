@@ -32,6 +32,7 @@ from stelae.registry.masters.draining import DRAIN, DrainedServers
 from stelae.registry.masters.heartbeats import HEARTBEAT, Heartbeat, HeartbeatAnswer, Registration
 from stelae.registry.masters.overview import OVERVIEW, ClusterOverview
 from stelae.registry.masters.removing import REMOVE, LostTablets, RemovedServers
+from stelae.registry.masters.unneeded import UNNEEDED, UnneededFiles
 from stelae.registry.replication.appending import (
     APPEND,
     HOST,
@@ -110,6 +111,7 @@ CONTROL_SAMPLES: dict[str, list[tuple[m.Request, Bytes]]] = {
     "places": [ops.PLACES.ask()],
     "files_needed": [ops.FILES_NEEDED.ask()],
     "collect": [ops.COLLECT.ask(), ops.COLLECT.ask(True)],
+    "unneeded_files": [UNNEEDED.ask()],
     "remove_servers": [REMOVE.ask("node-1", False), REMOVE.ask("node-1/0", True)],
     "drain_servers": [DRAIN.ask("node-1"), DRAIN.ask("node-1/0")],
     "heartbeat": [HEARTBEAT.ask(Heartbeat("n1/0", 1, 2, 3, 4, 1, REPORTED, (TABLET,), Registration("n1", "a:1")))],
@@ -133,6 +135,7 @@ CONTROL_ANSWERS: dict[str, Any] = {
     "places": ops.ClusterPlaces("a-store", (ops.ShardPlace("n1/0", "127.0.0.1:1", 1),)),
     "files_needed": ops.FilesNeeded(7, ("fragments/a",), ("fragments/b",), ("hold-a",)),
     "collect": (3, 4_000),
+    "unneeded_files": UnneededFiles(3, 4_000, "a shard is away", 5.0),
     "remove_servers": RemovedServers(("node-1/0",), (LostTablets("t", 2),)),
     "drain_servers": DrainedServers(("node-1/0",), 3, 1),
     "heartbeat": HeartbeatAnswer(register=True, report_all=True, is_late=True, clock_off_ms=-5),
@@ -191,6 +194,9 @@ class ControlledBackend(FakeBackend):
 
     def collect(self, *, for_good: bool = False, deadline: Deadline | None = None) -> tuple[int, int]:
         return self._told("collect", for_good, deadline=deadline)
+
+    def unneeded_files(self, *, deadline: Deadline | None = None) -> UnneededFiles:
+        return self._told("unneeded_files", deadline=deadline)
 
     def choose_split(
         self,

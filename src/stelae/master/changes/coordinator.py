@@ -201,17 +201,30 @@ class ChangeCoordinator:
         await self._spread(held, 0.0, deadline)
         return held.session
 
-    async def _spread(self, held: HeldSession, patience_s: float, deadline: Deadline | None = None) -> None:
-        """Let all servers know what was decided, until the deadline, and those that are away for so long; forget it
-        when none needs it."""
+    async def _spread(
+        self, held: HeldSession, patience_s: float, deadline: Deadline | None = None, *, is_last: bool = False
+    ) -> None:
+        """Let servers know what was decided, until the deadline, and those that are away for so long; forget it when
+        none needs it. Those that were asked to prepare it hear of it first. Whoever leads a tablet after one of them
+        has it prepared, too: if there may be such, they are asked at the next look (`is_last`), for which nobody
+        waits."""
         session, away = held.session, Deadline(self._clock, patience_s)
         request: ChangeRequest = DropChange(session.table, session.id)
         if session.state is ChangeState.COMMITTED:
             request = AdoptChange(session.table, session.id, session.txn, session.replaces)
-        released = await asyncio.gather(*(self._tell_server(each, request, away, deadline) for each in session.servers))
-        if all(released):
+        heirs = self._heirs(session)
+        told = (*session.servers, *heirs) if is_last else session.servers
+        released = await asyncio.gather(*(self._tell_server(each, request, away, deadline) for each in told))
+        if all(released) and (is_last or not heirs):
             with suppress(Retryable, UnknownOutcome):  # the next look at what is under way finds it, if it is there
                 await forget_session(self._store, held)
+
+    def _heirs(self, session: ChangeSession) -> list[str]:
+        """Servers that have something of the table now, and were not asked to prepare the change."""
+        if not session.servers:
+            return []  # nobody was
+        has = dict.fromkeys(each for record in self._servers.records(session.table) for each in record.servers)
+        return [server for server in has if server not in session.servers]
 
     async def _tell_server(
         self, server: str, request: ChangeRequest, away: Deadline, deadline: Deadline | None
@@ -234,7 +247,7 @@ class ChangeCoordinator:
     async def _tend_one(self, held: HeldSession) -> None:
         session = held.session
         if not session.is_open:
-            await self._spread(held, 0.0)
+            await self._spread(held, 0.0, Deadline(self._clock, ADOPT_S), is_last=True)
         elif session.expires_ms <= self._clock.wall_ms() or not self._is_there(session.table):
             ended = await self.abort(held)
             if ended.state is ChangeState.ABORTED and session.job:

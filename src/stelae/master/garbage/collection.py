@@ -1,10 +1,12 @@
 """The removal of files that nobody needs, for a store of many servers. No server knows by itself what others need, so
 the master asks all of them.
 
-1. It reads its clock, then which changes of tables are under way (`registry.changes`), whose files no tablet has
-   yet; then every server is asked what it needs, and says by its own clock since when. A file whose name is older
-   than all of these times was begun before they were asked: whoever began it has named it, or has given it up.
-2. What is on the store, older than that, and needed by none, goes: aside first, and later for good (`files.trash`).
+1. It lists what is on the store. Then it reads its clock, and which changes of tables are under way
+   (`registry.changes`), whose files no tablet has yet; then every server is asked what it needs, and says by its own
+   clock since when. A file that was listed, and whose name is older than all of these times, was begun before they were
+   asked: whoever began it has named it, or has given it up. A load is recorded before it writes anything, but after
+   its files' names were thought of: so a file that is not on the list is none of the collection's business.
+2. What is on the list, older than that, and needed by none, goes: aside first, and later for good (`files.trash`).
 
 A server that does not answer may need anything: then nothing goes. A master that another one has followed in the midst
 does no harm: what nobody needs, nobody can come to need, because names are never given twice.
@@ -97,10 +99,8 @@ class Collection:
         """How many files went, and their bytes. `for_good`: deleted now, with all that lies aside. Unavailable if a
         server does not answer, before the deadline if there is one."""
         overlays = overlay_tickets(self._blobs)  # before it is asked who holds what: a hold is older than its overlay
-        asked = self._time.tick()
-        loading = [held.session.prefix for held in self._run(read_sessions(self._store)) if held.session.prefix]
-        needs = put_together(asked, self._run(servers.files_needed(deadline)), loading)
         sizes = fragment_sizes(self._blobs)
+        needs = self._ask(servers, deadline)
         unknown = [name for name in sizes if not self._is_known(table_of_name(name))]
         if unknown:
             self._tell_of_unknown(unknown)
@@ -123,6 +123,18 @@ class Collection:
                 self._blobs.delete_below(overlay_directory(ticket))
         drop_staged(self._blobs, self._now_ms())
         return taken, taken_bytes
+
+    def unneeded(self, servers: NeededBy, deadline: Deadline | None = None) -> tuple[int, int]:
+        """How many files no server needs, and their bytes: what would go now. Unavailable as for `collect`."""
+        sizes = fragment_sizes(self._blobs)
+        needs = self._ask(servers, deadline)
+        found = [size_bytes for name, size_bytes in sizes.items() if not needs.keeps(name)]
+        return len(found), sum(found)
+
+    def _ask(self, servers: NeededBy, deadline: Deadline | None) -> Needs:
+        asked = self._time.tick()
+        loading = [held.session.prefix for held in self._run(read_sessions(self._store)) if held.session.prefix]
+        return put_together(asked, self._run(servers.files_needed(deadline)), loading)
 
     def _take(self, name: str, size_bytes: int, for_good: bool) -> None:
         if for_good:

@@ -120,9 +120,14 @@ class Replica:
 
     def files(self) -> frozenset[str]:
         """Those of its config, and of every config that may take the place of it."""
+        return frozenset[str]().union(*(each.files() for each in self.configs()))
+
+    def configs(self) -> list[TabletConfig]:
+        """The one that counts as far as is known here, and those among the records that may take its place. Whoever
+        leads goes on from the last of them: it comes after all that it says, so all of that is here."""
         later = [self.tail[index - self.begin.index - 1] for index in self._configs if index > self.begin.index]
         where = f"a config of tablet {self.tablet}"
-        return self.config.files().union(*(decode_config(bytes(each.payload), where).files() for each in later))
+        return [self.config, *(decode_config(bytes(each.payload), where) for each in later)]
 
     # -- what a leader sends
 

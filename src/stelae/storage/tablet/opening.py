@@ -223,8 +223,9 @@ def _replay_stays(runs: Iterable[LogRun], tablets: Sequence[_Opening], schemas: 
 
 
 def replayed(replica: Replica, schemas: Sequence[TableSchema]) -> TabletState:
-    """The state of a replica's tablet, with all its records: whoever takes over goes on from there."""
-    tablet = _Opening(0, loaded(replica.config, schemas))
+    """The state of a replica's tablet, with all its records: whoever takes over goes on from there. The last config
+    among them says what no other record does: which files were merged, and which changes are prepared."""
+    tablet = _Opening(0, loaded(replica.configs()[-1], schemas))
     alone = _TableOpening([tablet], schemas)
     for record in replica.tail:
         if record.kind is LogKind.BLOCK:

@@ -27,7 +27,7 @@ from stelae.client.remote.cluster.pins import ClusterPin, ClusterPins
 from stelae.client.remote.cluster.reads import ManyRows, ask_snapshots
 from stelae.client.remote.cluster.routing import Routing, Shards
 from stelae.client.remote.cluster.scans import ClusterScan
-from stelae.client.remote.cluster.sums import SummedProgress, sum_metrics, sum_stats, unite_reports
+from stelae.client.remote.cluster.sums import SummedProgress, sum_metrics, sum_stats, unite_reports, with_unneeded
 from stelae.client.remote.cluster.writes import newest_written
 from stelae.client.remote.lines import Lines
 from stelae.client.remote.tables import RemoteTables
@@ -41,6 +41,7 @@ from stelae.ports.clock import Clock
 from stelae.ports.executor import Executor
 from stelae.ports.rng import Rng
 from stelae.registry.control_operations import LOCATE, PLACES, TableLocation
+from stelae.registry.masters.unneeded import UNNEEDED
 from stelae.registry.peers import Peer, Sign
 from stelae.service import operations as ops
 from stelae.service.backend import Values
@@ -357,13 +358,18 @@ class ClusterStore(RemoteTables):
         return sum_metrics(found, away)
 
     def check(self, progress: Progress | None = None, *, deadline: Deadline | None = None) -> CheckReport:
-        """Those that do not answer are a problem."""
-        told = SummedProgress(progress)
-        return unite_reports(
-            *self._routing.ask_some(
-                self._until(deadline), self._rng, lambda shard, until: shard.check(told.part(), deadline=until)
-            )
+        """Shards that do not answer are a problem."""
+        told, until = SummedProgress(progress), self._until(deadline)
+        found, away = self._routing.ask_some(
+            until, self._rng, lambda shard, until: shard.check(told.part(), deadline=until)
         )
+        report = unite_reports(found, away)
+        if away:
+            return report  # what those need is not known, so no file is known to be needed by nobody
+        try:
+            return with_unneeded(report, self._tables.ask(UNNEEDED, until.anew()))
+        except StelaeError as error:
+            return with_unneeded(report, error)
 
     def look_at(self, table: TableId, away: dict[str, StelaeError], *, deadline: Deadline | None = None) -> TableLook:
         """At a table, though some shards may be away: see `looks`."""

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any
 
 from stelae.model.errors import StelaeError
+from stelae.registry.masters.unneeded import UnneededFiles
 from stelae.service.reports import CheckReport, Problem, Progress
 from stelae.service.tables import TableStats
 
@@ -58,6 +59,22 @@ def unite_reports(by_shard: Mapping[str, CheckReport], away: Mapping[str, Stelae
     problems = dict.fromkeys(problem for report in by_shard.values() for problem in report.problems)
     absent = tuple(Problem("shard", name, f"{_NOT_CHECKED}: {words_of(name, why)}") for name, why in away.items())
     return CheckReport((*absent, *problems), counts)
+
+
+def with_unneeded(report: CheckReport, found: UnneededFiles | StelaeError) -> CheckReport:
+    """Files that nobody needs are counted: the next collection removes them. It is a problem if that was put off, or if
+    the master could not say."""
+    if isinstance(found, StelaeError):
+        words = f"which of them nobody needs was not found out: {found}. Check again when a master leads, on this store"
+        return CheckReport((*report.problems, Problem("files", "the store", words)), report.counts)
+    counts = {**report.counts, "unneeded fragments": found.count}
+    if not (found.put_off and found.count):
+        return CheckReport(report.problems, counts)
+    words = (
+        f"{found.count} of them, of {found.size_bytes} bytes, are needed by nobody and stay, because their collection "
+        f"has been put off for {found.put_off_s:.0f} s: {found.put_off}. It is tried again by itself: mend what it says"
+    )
+    return CheckReport((*report.problems, Problem("files", "the store", words)), counts)
 
 
 def words_of(shard: str, error: StelaeError) -> str:
