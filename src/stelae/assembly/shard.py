@@ -92,7 +92,7 @@ def open_shard(
         tables = KnownTables(catalog)
         run(find.guard())
         master = make_peer(ports, "the master", me, find, sender.sign)
-        to_master = RemoteMasterLink(master, store, ports.loop, ports.clock)
+        to_master = RemoteMasterLink(master, find, store, ports.loop, ports.clock)
         fenced, local = FencedStore(store, fence), local_prefix(identity.node, identity.number)
         if fence.is_new_log:
             noted = PutKey(log_key(identity.node, identity.number), identity.log.encode())

@@ -196,6 +196,11 @@ class Peer:
                 waiting.set_result(None)
                 return
 
+    def give_up(self, why: str) -> None:
+        """What is under way ends as when the connection breaks; the next request connects anew."""
+        if self._wire is not None:
+            self._wire.give_up(why)
+
     async def retire(self) -> None:
         """Take no more requests, and close once those under way have ended. Cancelled, it closes at once."""
         self._is_closed = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
-from stelae.model.errors import Unavailable
+from stelae.model.errors import StelaeError, Unavailable
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.clock import Clock
 from stelae.ports.loop import Loop
@@ -24,8 +24,10 @@ _HEARTBEAT_ANSWER_S = 5.0
 class RemoteMasterLink:
     """A `MasterLink` over connections; what is recorded is read from the metastore, whoever leads."""
 
-    def __init__(self, master: Peer, metastore: Metastore, loop: Loop, clock: Clock) -> None:
+    def __init__(self, master: Peer, find: MasterFinder, metastore: Metastore, loop: Loop, clock: Clock) -> None:
+        """`find`: with which the master's connections are made."""
         self._master = master
+        self._find = find
         self._metastore = metastore
         self._loop = loop
         self._clock = clock
@@ -44,7 +46,14 @@ class RemoteMasterLink:
         return self._loop.run(self._master.ask(TABLETS_AT_REST, self._until() if deadline is None else deadline))
 
     async def send_heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
-        return await self._master.ask(HEARTBEAT, Deadline(self._clock, _HEARTBEAT_ANSWER_S), beat)
+        """A master that is stopped keeps its connections, and says nothing: once another one leads, all that is asked
+        of it ends, and that one is asked from then on."""
+        try:
+            return await self._master.ask(HEARTBEAT, Deadline(self._clock, _HEARTBEAT_ANSWER_S), beat)
+        except StelaeError:
+            if await self._find.has_moved():
+                self._master.give_up("another master leads by now")
+            raise
 
     async def close(self) -> None:
         await self._master.close()
@@ -59,6 +68,7 @@ class MasterFinder:
     def __init__(self, metastore: Metastore, sender: Sender) -> None:
         self._metastore = metastore
         self._sender = sender
+        self._found = ""
 
     async def guard(self) -> MasterGuard | None:
         """None: no master has led yet."""
@@ -71,7 +81,13 @@ class MasterFinder:
         guard = await self.guard()
         if guard is None:
             raise Unavailable("no master has been started yet")
+        self._found = guard.address
         return guard.address
+
+    async def has_moved(self) -> bool:
+        """Whether a master leads that serves elsewhere than the one that was found last."""
+        guard = await self.guard()
+        return guard is not None and guard.address != self._found
 
 
 Recorded = Callable[[TableId], Iterable[TabletRecord]]
