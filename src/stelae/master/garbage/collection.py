@@ -100,6 +100,7 @@ class Collection:
         asked = self._time.tick()
         loading = [held.session.prefix for held in self._run(read_sessions(self._store)) if held.session.prefix]
         needs = put_together(asked, self._run(servers.files_needed(deadline)), loading)
+        self._trash.look_anew()  # another master may have led since
         sizes = fragment_sizes(self._blobs)
         unknown = [name for name in sizes if not self._is_known(table_of_name(name))]
         if unknown:
