@@ -147,10 +147,10 @@ class Stage:
     async def check(self, who: str = "player") -> None:
         """Nothing is wrong with the store, as soon as what was left half done is done."""
         for _ in range(CHECKS_MAX):
-            if not (problems := await self.surely(lambda db: db.check().problems, who)):
+            if not await self.surely(lambda db: db.check().problems, who):
                 return
             await asyncio.sleep(1.0)
-        raise AssertionError(f"not in order: {problems}")
+        raise AssertionError(f"not in order: {await self.surely(lambda db: db.check().problems, who)}")
 
     # -- what scripts often do
 

@@ -23,6 +23,7 @@ from stelae.client.api.database import session_of
 from stelae.master.garbage import collection
 from stelae.master.garbage.collection import Collection, Needs, put_together
 from stelae.model.ids import Txn
+from stelae.registry.bulk_sessions import write_hold
 from stelae.registry.changes.sessions import read_sessions
 from stelae.registry.control_operations import FilesNeeded
 from stelae.service.tickets import LoadTicket
@@ -378,7 +379,7 @@ async def a_hold_is_written_down_slowly(stage: Stage) -> None:
     nobody needs is removed."""
     chosen, go_on = asyncio.Event(), asyncio.Event()
     files: list[str] = []
-    right = holds.write_hold
+    right = write_hold
 
     async def write(*args: Any) -> Any:
         files.extend(args[-1])
