@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ _POSTGRES = {
     "max_wal_size": "8GB",
 }
 _ETCD_BYTES = str(8 * 2**30)
+_LOOK_S = 0.2
 _UVLOOP = "import asyncio, uvloop\nasyncio.set_event_loop_policy(uvloop.EventLoopPolicy())\n"
 
 
@@ -65,16 +67,25 @@ class StelaeServer(Server):
         _run_stelae("up", "--dir", str(self.directory), "--detach", environment=self.environment or os.environ)
 
     def master_pid(self) -> int:
-        """Of the process that is its first master now."""
-        said = _run_stelae(
-            "up", "--dir", str(self.directory), "--status", "--json", environment=self.environment or os.environ
-        )
-        return int(json.loads(said)["masters"][0]["pid"])
+        """Of the master that leads, once one does."""
+        while not (leading := [each for each in self._status()["masters"] if each["leading"]]):
+            time.sleep(_LOOK_S)
+        return int(leading[0]["pid"])
+
+    def shard_pid(self) -> int:
+        """Of its first node's first shard, once that serves."""
+        while not (shard := self._status()["nodes"][0]["shards"][0])["address"]:
+            time.sleep(_LOOK_S)
+        return int(shard["pid"])
+
+    def _status(self) -> Any:
+        words = ("up", "--dir", str(self.directory), "--status", "--json")
+        return json.loads(_run_stelae(*words, environment=self.environment or os.environ))
 
 
 @contextmanager
-def serve_stelae(*, nodes: int = 1, shards: int = 1, uvloop: bool = False) -> Iterator[StelaeServer]:
-    """`stelae up`: a master and nodes of so many shards, SQLite as their metastore. `uvloop`: their event loops are
+def serve_stelae(*, nodes: int = 1, shards: int = 1, masters: int = 1, uvloop: bool = False) -> Iterator[StelaeServer]:
+    """`stelae up`: masters and nodes of so many shards, SQLite as their metastore. `uvloop`: their event loops are
     uvloop's."""
     with place("stelae") as directory:
         environment = dict(os.environ)
@@ -86,7 +97,7 @@ def serve_stelae(*, nodes: int = 1, shards: int = 1, uvloop: bool = False) -> It
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         words = ["--dir", str(directory / "cluster")]
         try:
-            size = ["--nodes", str(nodes), "--shards", str(shards)]
+            size = ["--nodes", str(nodes), "--shards", str(shards), "--masters", str(masters)]
             _run_stelae("up", *words, "--port", "0", *size, "--detach", environment=environment)
             status = json.loads(_run_stelae("up", *words, "--status", "--json", environment=environment))
             serving = [shard for node in status["nodes"] for shard in node["shards"]]

@@ -140,3 +140,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory, s3_endpoint: str) -> Iterato
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(timeout=HANG_S)
+
+
+@pytest.fixture
+def on_s3(spark: SparkSession, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """The session, whose workers have in their environment what a cluster's would (`spark.executorEnv.*`)."""
+    for name, value in s3_settings.items():
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    return spark

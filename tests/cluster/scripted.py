@@ -21,11 +21,13 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import stelae
+from stelae.master.cluster import ClusterMaster
 from stelae.model.errors import Retryable, UnknownOutcome
 from stelae.service.tables import TabletInfo
 from stelae.sim.rng import SimRng
 from stelae.sim.threads.thread import run_in_thread
 from stelae.sim.world import ProcessPorts, SimWorld, WorldSettings, run_world
+from stelae.tserver.cluster import ClusterShard
 from tests.cluster import processes
 from tests.cluster.processes import MASTERS, SHARDS, connect, run_master, run_shard, simulated_threads
 from tests.cluster.simulated import silent_remains
@@ -37,6 +39,7 @@ STEPS_MAX = 600_000
 LEASE_S = 2.0
 BEGIN_S = 60.0
 CALL_S = 120.0
+CHECKS_MAX = 20
 SOON = WorldSettings(restart_s=(0.2, 0.5))
 
 
@@ -45,10 +48,20 @@ class _Call:
     job: Callable[[stelae.Database], Any]
     answer: asyncio.Future[Any]
 
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
 
 @dataclass(slots=True)
 class _Player:
     calls: asyncio.Queue[_Call] = field(default_factory=asyncio.Queue)
+
+    def begin_anew(self) -> None:
+        """In another life: what the one before still waits for at its queue would be given to nobody."""
+        before, self.calls = self.calls, asyncio.Queue()
+        while not before.empty():
+            self.calls.put_nowait(before.get_nowait())
 
 
 class Stage:
@@ -59,17 +72,26 @@ class Stage:
         self._patience_s = patience_s
         self._players: dict[str, _Player] = {}
 
+        self.masters: dict[str, ClusterMaster] = {}
+        self.shards: dict[str, ClusterShard] = {}
+
     async def begin(self, shards: Sequence[str] = SHARDS) -> None:
         for name in MASTERS:
-            self.world.add(name, run_master)
+            self.world.add(name, partial(run_master, seen=self.masters))
             self.world.start(name)
         for name in shards:
-            self.world.add(name, run_shard)
+            self.world.add(name, partial(run_shard, seen=self.shards))
             self.world.start(name)
         await self.until(lambda db: db.tables() is not None)
 
+    @property
+    def leading(self) -> str:
+        """The master that leads; empty if none does now."""
+        alive = (name for name in self.masters if self.world.is_alive(name))
+        return next((name for name in alive if self.masters[name].guard is not None), "")
+
     async def do(self, job: Callable[[stelae.Database], T], who: str = "player") -> T:
-        """Have a program call something, and wait for what comes of it."""
+        """Have a program call something, and wait for what comes of it; UnknownOutcome if the program dies."""
         return await self.start(job, who)
 
     def start(self, job: Callable[[stelae.Database], T], who: str = "player") -> asyncio.Future[T]:
@@ -80,20 +102,28 @@ class Stage:
             self.world.start(who)
         call = _Call(job, asyncio.get_running_loop().create_future())
         self._players[who].calls.put_nowait(call)
+        if (process := self.world.process(who)) is not None:
+            give_up = partial(call.fail, UnknownOutcome(f"the program {who} died"))
+            call.answer.add_done_callback(lambda _: process.unwatch(give_up))
+            process.watch(give_up)
         return call.answer
 
     async def _play(self, player: _Player, ports: ProcessPorts) -> None:
         db: stelae.Database | None = None
+        player.begin_anew()
         while True:
             call = await player.calls.get()
+            if call.answer.done():
+                continue  # whoever asked was told that the program died
             try:
                 if db is None:
                     db = await run_in_thread(ports.loop, self._connect, ports)
                 result = await run_in_thread(ports.loop, call.job, db)
             except Exception as error:  # noqa: BLE001 - it is raised where the call was asked for
-                call.answer.set_exception(error)
+                call.fail(error)
             else:
-                call.answer.set_result(result)
+                if not call.answer.done():
+                    call.answer.set_result(result)
 
     def _connect(self, ports: ProcessPorts) -> stelae.Database:
         return connect(ports, self._patience_s)
@@ -108,6 +138,19 @@ class Stage:
                 except (Retryable, UnknownOutcome) as error:
                     self.world.story.tell(f"{who} is refused: {type(error).__name__}: {error}")
                 await asyncio.sleep(0.2)
+
+    async def surely(self, job: Callable[[stelae.Database], T], who: str = "player") -> T:
+        """What a call gives when it is not refused any more."""
+        (found,) = await self.until(lambda db: (job(db),), who)
+        return found
+
+    async def check(self, who: str = "player") -> None:
+        """Nothing is wrong with the store, as soon as what was left half done is done."""
+        for _ in range(CHECKS_MAX):
+            if not await self.surely(lambda db: db.check().problems, who):
+                return
+            await asyncio.sleep(1.0)
+        raise AssertionError(f"not in order: {await self.surely(lambda db: db.check().problems, who)}")
 
     # -- what scripts often do
 

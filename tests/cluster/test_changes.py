@@ -37,6 +37,9 @@ from tests.tserver.boxes import row
 
 FIRST, SECOND = COORDINATORS
 OWN = [swapped(1, 0)[0], swapped(1, 1)[0]]
+READER_S_MAX = 0.3
+READ_FOR_NS = 10**9
+"""Twice as long as the floor is ahead that is announced, from which on readers are in doubt."""
 Script = Callable[[Changing], Coroutine[Any, Any, None]]
 
 
@@ -64,8 +67,14 @@ class Stopped:
         self._asked = 0
 
     async def load(self, number: int, *, replaces: bool = False) -> asyncio.Task[Txn]:
+        return await self._begin(self._changing.load(number, FIRST, replaces=replaces))
+
+    async def truncate(self) -> asyncio.Task[Txn]:
+        return await self._begin(self._changing.truncate(FIRST))
+
+    async def _begin(self, change: Coroutine[Any, Any, Txn]) -> asyncio.Task[Txn]:
         self._changing.ask_change = self._ask  # type: ignore[method-assign]
-        task = asyncio.ensure_future(self._changing.load(number, FIRST, replaces=replaces))
+        task = asyncio.ensure_future(change)
         await self._is_there.wait()
         self._process.pause()
         self._changing.ask_change = self._right  # type: ignore[method-assign]
@@ -134,6 +143,38 @@ def test_a_reader_in_doubt_does_not_wait_for_a_coordinator_that_is_stopped(how: 
         assert not task.done()
         stopped.go_on()
         assert await task <= at
+
+    play(script)
+
+
+@pytest.mark.parametrize("then", ["it stays so", "it is killed, and followed", "the driver is gone, too"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("kind", [PrepareChange, AdoptChange])
+@pytest.mark.parametrize("what", ["overwrite", "truncate"])
+def test_no_reader_waits_longer_than_is_promised(what: str, kind: type, after: bool, then: str) -> None:
+    """Whoever of those that change the table is stopped or dead, at whichever step: `READER_S_MAX` of the world's time
+    for what takes each server an answer or two, of which each is up to a fiftieth of a second on its way."""
+
+    async def script(changing: Changing) -> None:
+        await changing.load(1, FIRST)
+        stopped = Stopped(changing, kind, after=after)
+        task = await (stopped.truncate() if what == "truncate" else stopped.load(2, replaces=True))
+        if then == "it is killed, and followed":
+            changing.world.kill(FIRST)
+            changing.world.start(SECOND)
+        elif then == "the driver is gone, too":
+            task.cancel()
+        seen = set()
+        until_ns = changing.world.loop.now_ns + READ_FOR_NS
+        while changing.world.loop.now_ns < until_ns:
+            for how in ("scan", "many", "newest"):
+                begun_ns = changing.world.loop.now_ns
+                found = await changing.read(await changing.now(), how)
+                assert changing.world.loop.now_ns - begun_ns < READER_S_MAX * 1e9
+                assert len(set(found)) == 1
+                seen.add(found[0])
+        assert seen <= {1, None if what == "truncate" else 2}
+        task.cancel()
 
     play(script)
 

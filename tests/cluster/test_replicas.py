@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import stelae
 from stelae.adapters.liveness import ProcessMark, send_signal, wait_for_end
@@ -59,17 +59,18 @@ def node_process(cluster: RealCluster, node: str) -> ProcessMark:
 
 class Writer:
     """Writes rows one after the other, in a thread, and reads each back; knows which were acknowledged. Whatever is
-    killed, it is told of no unknown outcome. `counter`: a row in which it counts them. `error`: what it ended with, if
-    that is not expected."""
+    killed, it is told of no unknown outcome. `counter`: a row in which it counts them. `pause_s`: after each row, for
+    one that writes for long. `error`: what it ended with, if that is not expected."""
 
-    def __init__(self, cluster: RealCluster, first: int, counter: int | None = None) -> None:
+    def __init__(self, cluster: RealCluster, first: int, counter: int | None = None, *, pause_s: float = 0.0) -> None:
         self.acknowledged: list[int] = []
         self.counts: list[int] = []
         self._counter = counter
         self.error: BaseException | None = None
         self._cluster = cluster
         self._first = first
-        self._is_over = False
+        self._pause_s = pause_s
+        self._is_over = Event()
         self._thread = Thread(target=self._write, daemon=True)
         self._thread.start()
 
@@ -77,7 +78,7 @@ class Writer:
         try:
             with self._cluster.connect() as db:
                 table, row = db.table("t"), self._first
-                while not self._is_over:
+                while not self._is_over.wait(self._pause_s):
                     table.put({"k": row, "v": row})
                     assert table.get(row) == {"k": row, "v": row}, "an older read after an acknowledged write"
                     if self._counter is not None:
@@ -95,7 +96,7 @@ class Writer:
             raise self.error
 
     def end(self) -> None:
-        self._is_over = True
+        self._is_over.set()
         self._thread.join(HANG_S)
         assert not self._thread.is_alive()
         assert self.error is None, self.error

@@ -56,7 +56,11 @@ class _Place:
         self.blobs = LocalBlobStore(root)
         self.told: list[object] = []
         self.metastore = PlainMetastore(MetastoreState(), Effects())
-        self.collection = Collection(
+        self.collection = self.another()
+
+    def another(self) -> Collection:
+        """A master's, on the same files."""
+        return Collection(
             self.metastore,
             self.blobs,
             _Loop(),  # type: ignore[arg-type]
@@ -158,6 +162,18 @@ def test_for_good_is_in_no_place_any_more(place: _Place) -> None:
     place.collection.collect(_Servers(needed(name(900))))
     assert place.collection.collect(_Servers(needed()), for_good=True) == (1, 10)
     assert [info.name for info in place.blobs.list("")] == []
+
+
+def test_for_good_is_also_what_another_master_had_put_aside(place: _Place) -> None:
+    """It has led in between, and its process goes on, or has ended."""
+    nothing, between = _Servers(needed()), place.another()
+    place.write(name(50))
+    assert place.collection.collect(nothing) == (1, 10)
+    place.write(name(40))
+    assert between.collect(nothing) == (1, 10)
+    assert len(list(place.blobs.list(TRASH))) == 2
+    place.collection.collect(nothing, for_good=True)
+    assert not list(place.blobs.list(TRASH))
 
 
 def test_files_of_tables_that_there_never_were_keep_all_others(place: _Place) -> None:

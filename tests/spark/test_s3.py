@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def on_s3(spark: SparkSession, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> SparkSession:
-    """The session, whose workers have in their environment what a cluster's would (`spark.executorEnv.*`)."""
-    for name, value in s3_settings.items():
-        monkeypatch.setitem(spark.sparkContext.environment, name, value)
-    return spark
-
-
-@pytest.fixture
 def db(tmp_path: Path, s3_url: str) -> Iterator[Database]:
     with stelae.open(tmp_path / "data", store=s3_url) as database:
         yield database

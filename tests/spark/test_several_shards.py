@@ -12,6 +12,7 @@ import stelae
 import stelae.spark
 from tests.clusters import RealCluster, real_cluster, until
 from tests.effort import HANG_S, long_run
+from tests.s3 import names_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,3 +105,27 @@ def test_jobs_over_whole_tables(spark: SparkSession, db: stelae.Database, tmp_pa
     assert then.get(1)["word"] == "b1"  # type: ignore[index]
     assert stelae.spark.verify(spark, db, f"{name}_then", tmp_path / "backups").is_same
     assert stelae.spark.stats(spark, db, name).rows == then.count()
+
+
+@long_run
+def test_a_cluster_on_an_object_store(on_s3: SparkSession, tmp_path: Path, s3_url: str, s3_endpoint: str) -> None:
+    """Shards, master, driver and workers find the files by their URL, each with what its own environment says."""
+    with real_cluster(tmp_path / "c") as cluster:
+        cluster.up("--nodes", "2", "--shards", "2", "--store", s3_url)
+        with stelae.connect(cluster.address, timeout_s=HANG_S) as db:
+            table = make(db, "t")
+            result = stelae.spark.load(on_s3, db, "t", frame_of(on_s3, "a"), job="first")
+            assert (result.rows, table.count()) == (ROWS, ROWS)
+            assert stelae.spark.load(on_s3, db, "t", frame_of(on_s3, "b"), job="first").was_done
+            for key in (0, SPLITS[0] - 1, SPLITS[3], ROWS - 1):
+                assert table.get(key) == {"id": key, "word": f"a{key}", "n": 2 * key}
+                table.put({"id": key, "word": "mine"})
+            read = stelae.spark.read(on_s3, db, "t")
+            assert (read.count(), read.where("word = 'mine'").count()) == (ROWS, 4)
+            sourced(frame_of(on_s3, "c", 100), cluster, "t").mode("overwrite").save()
+            found = sourced(on_s3, cluster, "t").load()
+            assert (found.count(), found.where("word LIKE 'c%'").count(), table.count()) == (100, 100, 100)
+            assert stelae.spark.read(on_s3, db, "t", at=result.txn).count() == ROWS
+            until(lambda: not db.check().problems)
+        assert any(name.startswith("fragments/") for name in names_in(s3_endpoint, s3_url))
+        assert not any(cluster.directory.rglob("*.parquet"))

@@ -99,6 +99,7 @@ class Collection:
         """How many files went, and their bytes. `for_good`: deleted now, with all that lies aside. Unavailable if a
         server does not answer, before the deadline if there is one."""
         overlays = overlay_tickets(self._blobs)  # before it is asked who holds what: a hold is older than its overlay
+        self._trash.look_anew()  # another master may have led since
         sizes = fragment_sizes(self._blobs)
         needs = self._ask(servers, deadline)
         unknown = [name for name in sizes if not self._is_known(table_of_name(name))]

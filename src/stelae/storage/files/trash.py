@@ -28,8 +28,8 @@ def name_in_trash(fragment: str, at_ms: int) -> str:
 
 
 class Trash:
-    """The files of a store that were put aside. What lies there is listed once, when it is first asked for. Safe for
-    threads."""
+    """The files of a store that were put aside. What lies there is listed once, when it is first asked for, and after
+    `look_anew`. Safe for threads."""
 
     def __init__(self, blobs: BlobStore, now_ms: Callable[[], int], kept_ms: int) -> None:
         self._blobs = blobs
@@ -37,6 +37,11 @@ class Trash:
         self._kept_ms = kept_ms
         self._turn = Turn()
         self._files: dict[str, int] | None = None
+
+    def look_anew(self) -> None:
+        """Others may have put files there, or deleted some."""
+        with self._turn:
+            self._files = None
 
     def put(self, fragment: str, size_bytes: int) -> None:
         """NotFound if it is gone already."""
