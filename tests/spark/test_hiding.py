@@ -187,7 +187,7 @@ ASKED: list[dict[str, Any]] = [
     {"columns": ["with space", "parts", "f"]},
     {"where": "f > 20 and f < 60"},
     {"where": "n = 3 or f = 0", "columns": ["text"]},
-    {"where": "`with space` is null", "start": 50, "stop": 300},
+    {"where": "`with space` is null"},
 ]
 
 
