@@ -1,9 +1,11 @@
 """A reader of Parquet for Spark that says of each row whether it is hidden: Spark's own, with a class of ours inside.
 
 Spark counts the rows of a file with an object for each, and what is hidden must then be looked up for each.
-`HidingFormat.java` says a number of every row, -1 for those that are seen, many rows at a time (decision 34). It is
-compiled once for a context by the compiler that Spark has for the code it generates, and sent to the workers as a jar.
-Where that does not work, in a Spark whose reader is another, rows are filtered by their places.
+`HidingFormat.java` says a number of every row, -1 for those that are seen, many rows at a time (decision 34). It gives
+Spark the files, the filters and the columns as one plan, which is analysed once, and looks for no file before it is
+read: names and sizes are known (decision 54). It is compiled once for a context by the compiler that Spark has for the
+code it generates, and sent to the workers as a jar. Where that does not work, in a Spark whose reader is another, rows
+are filtered by their places.
 """
 
 from __future__ import annotations
