@@ -115,7 +115,7 @@ def test_many_tablets_share_a_task() -> None:
 
 
 def test_few_tablets_are_cut_further(spark: SparkSession) -> None:
-    frame = spark.range(1_000, numPartitions=1).selectExpr("id AS k0")
+    frame = spark.range(2_000_000, numPartitions=1).selectExpr("id AS k0")
     assert spread(frame, codec_of("int64"), [Row(b"")], 2).rdd.getNumPartitions() == 4
     assert spread(frame, codec_of("int64"), [Row(b"")], 2, samples=False).rdd.getNumPartitions() == 1
 
@@ -123,10 +123,32 @@ def test_few_tablets_are_cut_further(spark: SparkSession) -> None:
 def test_a_small_frame_is_not_spread_over_all_tablets(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     codec = codec_of("int64")
     starts = [Row(b""), *rows_of(codec, [(number * 100,) for number in range(1, 10)])]
-    frame = spark.range(1_000, numPartitions=1).selectExpr("id AS k0")
+    frame = spark.range(1_500_000, numPartitions=1).selectExpr("id AS k0")
     assert spread(frame, codec, starts, 2).rdd.getNumPartitions() == 2
     monkeypatch.setattr("stelae.spark.loading.cutting.TASK_BYTES", 100)
     assert spread(frame, codec, starts, 2).rdd.getNumPartitions() == 10
+
+
+SMALL = {
+    "id AS k0": 1,
+    "CASE WHEN id < 10 THEN id END AS k0": 1,
+    "explode(sequence(id, id + 1)) AS k0": 2,
+    "CAST(rand() * 10 AS BIGINT) AS k0": 1,
+}
+
+
+@pytest.mark.parametrize("column", SMALL)
+def test_a_very_small_frame_is_not_shared_out(spark: SparkSession, column: str) -> None:
+    """Unless there may be more of it than Spark knows."""
+    codec = codec_of("int64")
+    starts = [Row(b""), *rows_of(codec, [(number * 100,) for number in range(1, 10)])]
+    frame = spark.range(1_000, numPartitions=4).selectExpr(column)
+    whole = spread(frame, codec, starts, 2)
+    assert whole.rdd.getNumPartitions() == SMALL[column]
+    united = frame.union(spark.range(10).selectExpr("id AS k0")).where("k0 > 0")
+    assert spread(united, codec, starts, 2).rdd.getNumPartitions() == SMALL[column]
+    joined = frame.join(spark.range(1_000).toDF("other"), how="cross").select("k0")
+    assert spread(joined, codec, starts, 2).rdd.getNumPartitions() == 2
 
 
 def test_names_of_key_columns() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import stelae
 from stelae.client.api.database import Database
+from stelae.client.api.table import Table
 from stelae.spark.driver.compiled import Compiled
 from stelae.spark.reading import frames as reading
 from stelae.spark.reading import hiding
@@ -164,6 +165,40 @@ def test_a_spark_with_another_reader_filters_by_places(
     frame = reading.read(spark, db, "t")
     assert not _is_said(frame)
     assert_same(frame, db.table("t"), db.now())
+
+
+@pytest.fixture(scope="module")
+def altered(db: Database) -> Table:
+    """Rows that were written before their table had these columns; some of them again since, in part, or erased."""
+    columns = stelae.columns("g", {"n": "int32", "f": "float64", "gone": "string", "s": "string"})
+    table = db.create_table("altered", key={"id": "int64"}, groups=[columns], splits=[200])
+    table.put_many([{"id": n, "n": n % 9, "f": n / 4 or float("nan"), "gone": "x", "s": f"s{n}"} for n in range(400)])
+    table.flush()
+    added = {"with space": "int64", "parts": "struct<a: float32, list: array<string>>", "map": "map<string, int32>"}
+    changed = db.alter_table("altered", drop=["gone"], widen={"n": "int64"}, rename_columns={"s": "text"})
+    changed = db.alter_table("altered", add={"g": added})
+    changed.put_many([{"id": n, "n": -n, "f": -0.0, "with space": n, "map": {"k": n}} for n in range(0, 400, 7)])
+    changed.erase_many(list(range(3, 400, 50)))
+    return changed
+
+
+ASKED: list[dict[str, Any]] = [
+    {},
+    {"columns": ["with space", "parts", "f"]},
+    {"where": "f > 20 and f < 60"},
+    {"where": "n = 3 or f = 0", "columns": ["text"]},
+    {"where": "`with space` is null"},
+]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_columns_that_were_altered(
+    spark: SparkSession, db: Database, altered: Table, way: str, asked: dict[str, Any]
+) -> None:
+    """Renamed, of a larger type, added since, dropped."""
+    frame = reading.read(spark, db, "altered", **asked)
+    assert _is_said(frame) == (way == "said by the reader")
+    assert assert_same(frame, altered, db.now(), **asked) > 0
 
 
 @long_run

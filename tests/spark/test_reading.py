@@ -287,9 +287,15 @@ def test_many_files_of_one_size_are_few_reads(spark: SparkSession, db: Database)
         spark.conf.unset("spark.sql.sources.useV1SourceList")
 
 
-def test_a_missing_file_is_an_error_whatever_the_session_says(spark: SparkSession, db: Database) -> None:
-    _create(db)
+@pytest.mark.parametrize("is_changed", [False, True], ids=["clean", "with hidden rows"])
+def test_a_missing_file_is_an_error_whatever_the_session_says(
+    spark: SparkSession, db: Database, is_changed: bool
+) -> None:
+    table = _create(db)
+    if is_changed:
+        _write(table, "bc", 2)
     frame = reading.read(spark, db, "t")
+    assert ("row_index" in frame._jdf.queryExecution().executedPlan().toString()) == is_changed
     held = hold(db)
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")

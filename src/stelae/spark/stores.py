@@ -22,6 +22,7 @@ from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
 from stelae.ports.executor import Executor
+from stelae.storage.offline.known import KnownFiles, KnownFragments
 from stelae.storage.offline.tablets import Fragments, open_fragments
 
 if TYPE_CHECKING:
@@ -84,6 +85,14 @@ def _blobs(root: str, writing: bool) -> BlobStore:
 def fragments_of(root: str, reading: Executor | None = None) -> Fragments:
     """The fragments under a URL, for one task: `close` it at the end. `reading`: reads several blocks at once."""
     return open_fragments(blobs_of(root), reading)
+
+
+_known = KnownFiles()
+
+
+def planned_fragments(root: str, reading: Executor) -> Fragments:
+    """The same for a driver, which plans reads of the same files again and again."""
+    return KnownFragments(_known, root, blobs_of(root), reading)
 
 
 def check_apart_from(place: str, db: Database) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -62,6 +63,12 @@ class FragmentReader:
         ):
             raise Corruption("the description in the footer contradicts the file", self.name)
         self._page_crcs = np.frombuffer(self.footer.page_crcs, "<u4")
+
+    def over(self, blob: Blob) -> FragmentReader:
+        """The same file, opened again by others: its footer is not read anew."""
+        again = copy(self)
+        again._blob = blob
+        return again
 
     @property
     def block_count(self) -> int:

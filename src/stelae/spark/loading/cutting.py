@@ -7,8 +7,9 @@ tasks cut there again. More than 64 comparisons are too many for Spark to compil
 above that. Of a hashed table the token is what counts, which Spark's `xxhash64` computes from the bytes of the row;
 where it has no cheap way to those bytes, Python does it.
 
-A small frame is not spread over all tablets: a task takes several, and cuts its files at them. A table of fewer tablets
-than there are cores gives too few tasks: then Spark samples the keys and cuts by itself.
+A small frame is not spread over all tablets: a task takes several, and cuts its files at them; a very small one is all
+of one task's, and not shared out at all. A table of fewer tablets than there are cores gives too few tasks: then Spark
+samples the keys and cuts by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,15 @@ from stelae.spark.reading.conditions import quoted
 
 BUCKETS_MAX = 64
 TASK_BYTES = 16 * 2**20
-"""Of a frame so small one task is enough: each costs a third of a second, however little it is given."""
+"""About so much of a frame goes to one task, but at least to one for each core."""
+
+_ALONE_SHARE = 2
+"""Half as much goes to one task as it comes: to share it out would cost more than it saves."""
+
+_NO_MORE_ROWS = frozenset({"Filter", "GlobalLimit", "LocalLimit", "Project", "Repartition", "Sort", "Union"})
+"""Parts of plans that give no more rows than they get: what Spark says of their size is no less than it is."""
+
+_LOOKS_MAX = 16
 
 _LONG_MIN = -(2**63)
 _ZERO = b"\0"
@@ -41,9 +50,15 @@ _TASKS_PER_CORE = 2
 
 
 def spread(frame: Any, codec: KeyCodec, starts: Sequence[Row], cores: int, *, samples: bool = True) -> Any:
-    """The frame in partitions, one for each task. `samples`: Spark may look through all keys first."""
-    keys = [key_name(frame.columns, name) for name in codec.names]
-    bounds = bucket_bounds(starts, max(cores, _likely_bytes(frame) // TASK_BYTES + 1))
+    """The frame in partitions, one for each task. `samples`: Spark may look through all keys first. What is known of
+    the size of a frame is what Spark guesses; of one that it knows nothing about, that it is very large."""
+    columns = frame.columns
+    keys = [key_name(columns, name) for name in codec.names]
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    likely_bytes = int(str(plan.stats().sizeInBytes()))
+    if likely_bytes * _ALONE_SHARE <= TASK_BYTES and _gives_no_more(plan):
+        return frame.coalesce(1)
+    bounds = bucket_bounds(starts, max(cores, likely_bytes // TASK_BYTES + 1))
     if samples and len(bounds) + 1 < cores:
         from pyspark.sql import functions as f
 
@@ -63,9 +78,20 @@ def key_name(columns: Iterable[str], name: str) -> str:
     return quoted(name if name in found else found[0])
 
 
-def _likely_bytes(frame: Any) -> int:
-    """How large Spark takes the frame to be; of one that it knows nothing about, very large."""
-    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+def _gives_no_more(plan: Any) -> bool:
+    """Whether a plan of Spark's is of few parts, none of which makes more rows than Spark guesses: a row that is
+    exploded, or a join, may."""
+    left = [plan]
+    for _ in range(_LOOKS_MAX):
+        if not left:
+            return True
+        part = left.pop()
+        children = part.children()
+        count = children.size()
+        if count and part.nodeName() not in _NO_MORE_ROWS:
+            return False
+        left += [children.apply(at) for at in range(count)]
+    return not left
 
 
 def bucket_bounds(starts: Sequence[Row], count_max: int = BUCKETS_MAX) -> tuple[Row, ...]:

@@ -32,6 +32,7 @@ from stelae.spark.loading.framing import chosen, shape_of_frame
 from stelae.spark.loading.intake import ERASED, OWN_COLUMNS, SEQUENCE, FrameShape
 from stelae.spark.loading.mutation_task import MutationTask
 from stelae.spark.stores import backend_of, place_of
+from stelae.spark.types import spark_types
 from stelae.storage.offline.rules import shown_row
 
 T = TypeVar("T")
@@ -134,13 +135,14 @@ def run_load(
     info = patiently(db, lambda backend: backend.find(table))
     if delete is not None:
         frame = _with_erasures(frame, info.schema, delete)
-    _shape(info.id, info.schema, frame, options, erases=delete is not None)
+    columns = _columns(frame)
+    _shape(info.id, info.schema, columns, options, erases=delete is not None)
     ticket = patiently(db, lambda backend: backend.begin_load(info.id, job, batch))
     if ticket.committed is not None:
         return LoadResult(ticket.name, job, ticket.committed, was_done=True)
     with released_on_error(backend_of(db), ticket):
         schema = ticket.schema()
-        shape = _shape(info.id, schema, frame, options, erases=delete is not None)
+        shape = _shape(info.id, schema, columns, options, erases=delete is not None)
         aside = aside_of(ticket.root, info.id, options)
         plan = TaskPlan(shape, ticket.root, ticket.prefix, ticket.starts, aside)
         try:
@@ -184,8 +186,13 @@ def load_result(
     )
 
 
-def _shape(table: Any, schema: TableSchema, frame: Any, options: LoadOptions, *, erases: bool) -> FrameShape:
-    columns = frame.drop(*OWN_COLUMNS).schema
+def _columns(frame: Any) -> Any:
+    """Those of the user."""
+    s = spark_types()
+    return s.StructType([field for field in frame.schema.fields if field.name.casefold() not in OWN_COLUMNS])
+
+
+def _shape(table: Any, schema: TableSchema, columns: Any, options: LoadOptions, *, erases: bool) -> FrameShape:
     return shape_of_frame(
         table, schema, columns, nulls=options.nulls, cells=options.cells, ts=options.ts, erases=erases
     )

@@ -6,26 +6,35 @@ import java.io.UncheckedIOException;
 import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Optional;
 import java.util.PrimitiveIterator;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
 import org.apache.parquet.column.page.PageReadStore;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BitwiseNot;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Count;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
@@ -33,15 +42,21 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap$;
+import org.apache.spark.sql.classic.Dataset$;
+import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory$;
 import org.apache.spark.sql.execution.datasources.PartitionedFile;
 import org.apache.spark.sql.execution.datasources.RecordReaderIterator;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetRowIndexUtil.RowIndexGenerator;
 import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecordReader;
 import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
+import org.apache.spark.sql.types.DataType$;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Function1;
 import scala.Option;
@@ -84,41 +99,145 @@ public final class HidingFormat extends ParquetFileFormat {
         }
 
         /**
-         * @param frame nothing but files, and among its columns the places of rows
-         * @param identity stands for all that is hidden: two formats that hide the same are equal
-         * @param names of the files, a line for each
-         * @param words how many words of eight bytes each file has of the bits: numbers of four bytes, the lowest first
+         * Gives Spark a plan that it analyses once, of files that nobody looks for before they are read.
+         *
+         * @param schema of the files, as Spark's JSON; among its columns are the places of rows
+         * @param paths of the files: an array, in JSON as all that are here
+         * @param numbers of each file: its bytes, and how many words of eight bytes it has of the bits; eight bytes each,
+         *     the lowest first
          * @param bits of all files behind each other: bit i of byte i/8, least first, hides the i-th record
+         * @param identity stands for all that is hidden: two formats that hide the same are equal
          * @param seen how many records of all files are not hidden
+         * @param options of the reader: names and values by turns
+         * @param steps what is done then: "where" and a condition, or "select" and columns, in SQL
          */
-        public Object of(Dataset frame, String identity, String names, byte[] words, byte[] bits, long seen) {
-            SparkSession session = frame.sparkSession();
+        public Object of(
+                org.apache.spark.sql.classic.SparkSession session,
+                String schema,
+                String paths,
+                byte[] numbers,
+                byte[] bits,
+                String identity,
+                long seen,
+                String options,
+                String steps) throws IOException, ParseException {
             Counting.install(session.experimental());
-            LogicalRelation plan = (LogicalRelation) frame.queryExecution().analyzed();
-            HadoopFsRelation files = (HadoopFsRelation) plan.relation();
-            Broadcast sent = JavaSparkContext.fromSparkContext(session.sparkContext()).broadcast(bits);
-            HadoopFsRelation hiding = new HadoopFsRelation(
-                files.location(),
-                files.partitionSchema(),
-                files.dataSchema(),
-                files.bucketSpec(),
-                new HidingFormat(identity, starts(names.split("\n"), words), sent, seen),
-                files.options(),
-                session);
-            return session.baseRelationToDataFrame(hiding);
-        }
-
-        private static HashMap starts(String[] names, byte[] words) {
-            ByteBuffer counts = ByteBuffer.wrap(words);
+            ObjectMapper json = new ObjectMapper();
+            String[] names = (String[]) json.readValue(paths, String[].class);
+            ByteBuffer counts = ByteBuffer.wrap(numbers);
             counts.order(ByteOrder.LITTLE_ENDIAN);
+            FileStatus[] files = new FileStatus[names.length];
             HashMap starts = new HashMap();
             int start = 0;
             for (int i = 0; i < names.length; i++) {
-                int stop = start + counts.getInt(4 * i);
-                starts.put(names[i], new int[] {start, stop});
+                Path path = new Path(names[i]);
+                files[i] = new FileStatus(counts.getLong(16 * i), false, 1, 0L, 0L, path);
+                int stop = start + (int) counts.getLong(16 * i + 8);
+                starts.put(path.getName(), new int[] {start, stop});
                 start = stop;
             }
-            return starts;
+            Broadcast sent = JavaSparkContext.fromSparkContext(session.sparkContext()).broadcast(bits);
+            HadoopFsRelation hiding = new HadoopFsRelation(
+                new Files(files),
+                new StructType(new StructField[0]),
+                ((StructType) DataType$.MODULE$.fromJson(schema)).asNullable(),
+                Option.empty(),
+                new HidingFormat(identity, starts, sent, seen),
+                options((String[]) json.readValue(options, String[].class)),
+                session);
+            LogicalPlan plan = LogicalRelation$.MODULE$.apply(hiding, false);
+            String[][] done = (String[][]) json.readValue(steps, String[][].class);
+            for (int i = 0; i < done.length; i++) {
+                plan = after(plan, done[i], session.sessionState().sqlParser());
+            }
+            return Dataset$.MODULE$.ofRows(session, plan);
+        }
+
+        private static Map options(String[] said) {
+            Map options = scala.collection.immutable.Map$.MODULE$.empty();
+            for (int i = 0; i < said.length; i += 2) {
+                options = (Map) options.updated(said[i], said[i + 1]);
+            }
+            return CaseInsensitiveMap$.MODULE$.apply(options);
+        }
+
+        private static LogicalPlan after(LogicalPlan plan, String[] step, ParserInterface parser)
+                throws ParseException {
+            if (step[0].equals("where")) {
+                return new Filter(parser.parseExpression(step[1]), plan);
+            }
+            Seq columns = (Seq) Nil$.MODULE$;
+            for (int i = 1; i < step.length; i++) {
+                columns = (Seq) columns.appended(column(step[i], parser));
+            }
+            return new Project(columns, plan);
+        }
+
+        /** Most are nothing but names, which need no parser. */
+        private static Expression column(String said, ParserInterface parser) throws ParseException {
+            int last = said.length() - 1;
+            if (said.charAt(0) == '`' && said.indexOf('`', 1) == last) {
+                return new UnresolvedAttribute((Seq) Nil$.MODULE$.appended(said.substring(1, last)));
+            }
+            return parser.parseExpression(said);
+        }
+    }
+
+    /** Files of which all is known that Spark wants to know before it reads them. */
+    public static final class Files implements FileIndex {
+        private final FileStatus[] files;
+
+        Files(FileStatus[] files) {
+            this.files = files;
+        }
+
+        public Seq rootPaths() {
+            Seq paths = (Seq) Nil$.MODULE$;
+            for (int i = this.files.length - 1; i >= 0; i--) {
+                paths = (Seq) paths.prepended(this.files[i].getPath());
+            }
+            return paths;
+        }
+
+        public Seq listFiles(Seq ofPartitions, Seq ofData) {
+            InternalRow none = new GenericInternalRow(new Object[0]);
+            return (Seq) Nil$.MODULE$.appended(PartitionDirectory$.MODULE$.apply(none, this.files));
+        }
+
+        public String[] inputFiles() {
+            String[] names = new String[this.files.length];
+            for (int i = 0; i < names.length; i++) {
+                names[i] = this.files[i].getPath().toUri().toString();
+            }
+            return names;
+        }
+
+        public void refresh() {
+        }
+
+        public long sizeInBytes() {
+            long all = 0L;
+            for (int i = 0; i < this.files.length; i++) {
+                all += this.files[i].getLen();
+            }
+            return all;
+        }
+
+        public StructType partitionSchema() {
+            return new StructType(new StructField[0]);
+        }
+
+        public Option metadataOpsTimeNs() {
+            return Option.empty();
+        }
+
+        /** A file is never changed, so its path says all. */
+        public boolean equals(Object other) {
+            return other instanceof Files && Arrays.equals(((Files) other).files, this.files);
+        }
+
+        public int hashCode() {
+            return Arrays.hashCode(this.files);
         }
     }
 

@@ -60,7 +60,6 @@ def quoted(name: str) -> str:
 
 
 def sql_type(type_: t.ColumnType) -> str:
-    """Of types that have literals."""
     match type_:
         case t.Bool():
             return "BOOLEAN"
@@ -74,8 +73,14 @@ def sql_type(type_: t.ColumnType) -> str:
             return "TIMESTAMP_NTZ"
         case t.String() | t.Binary() | t.Date() | t.Timestamp():
             return str(type_).upper()
-        case t.Array() | t.Struct() | t.Map() | t.Vector():
-            raise NotExact(f"{type_} has no literals")
+        case t.Array(element):
+            return f"ARRAY<{sql_type(element)}>"
+        case t.Vector():
+            return "ARRAY<FLOAT>"
+        case t.Struct(fields):
+            return f"STRUCT<{', '.join(f'{quoted(name)}: {sql_type(field)}' for name, field in fields)}>"
+        case t.Map(key, value):
+            return f"MAP<{sql_type(key)}, {sql_type(value)}>"
 
 
 def sql_literal(type_: t.ColumnType, value: Value) -> str:

@@ -20,7 +20,7 @@ from stelae.spark.reading.overlays import StoreOverlays
 from stelae.spark.reading.planning import plan_read
 from stelae.spark.reading.plans import PlanLimits, ReadPlan
 from stelae.spark.reading.question import Question, asked_of
-from stelae.spark.stores import backend_of, fragments_of
+from stelae.spark.stores import backend_of, planned_fragments
 from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
 
@@ -108,7 +108,10 @@ def held_frame(spark: SparkSession, held: HeldTable, question: Question) -> Data
 def _plan(
     question: Question, held: HeldTable, limits: PlanLimits, *, natively: bool, overlays: StoreOverlays | None
 ) -> ReadPlan:
-    with closing(ThreadExecutor(_READERS, _READERS)) as reading, closing(fragments_of(held.root, reading)) as fragments:
+    with (
+        closing(ThreadExecutor(_READERS, _READERS)) as reading,
+        closing(planned_fragments(held.root, reading)) as fragments,
+    ):
         return plan_read(question, held_tablets(held), fragments, limits, natively=natively, overlays=overlays)
 
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from stelae.adapters.blobs.urls import directory_of
 from stelae.model.types import ColumnType, Float, Int, Struct
-from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_literal
+from stelae.spark.reading.conditions import SqlColumn, quoted, row_condition, sql_literal, sql_type
 from stelae.spark.reading.constants import words_column
 from stelae.spark.reading.hiding import SEEN, hiding_frame
 from stelae.spark.reading.overlays import StoreOverlays
-from stelae.spark.reading.plans import HiddenRows, NativeRead, NativeShape, StoredColumn
+from stelae.spark.reading.plans import HiddenRows, NativeRead, NativeShape, Step, StoredColumn
 from stelae.spark.reading.question import Question
 from stelae.spark.types import spark_type, spark_types
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _OPTIONS = {
     "ignoreMissingFiles": "false",
@@ -70,43 +70,65 @@ def native_frame(
 ) -> DataFrame:
     """The columns of the question's Arrow schema, in its order, of files under `root`. `overlays`: where files may have
     second names."""
+    steps = list(_steps(question, read))
+    if read.hidden:
+        schema = _schema(_fields(question, read) | {_PLACE: Int(64)})
+        seen = Step(is_filter=True, sql=(SEEN.format(place=_PLACE),))
+        frame = hiding_frame(spark, schema, root, read.hidden, _OPTIONS, [seen, *steps])
+        if frame is not None:
+            return frame
     frame = _files_frame(spark, question, read, root, overlays)
-    if read.rows is not None:
-        condition = row_condition(read.rows, SqlColumn(quoted(read.shape.row), read.shape.row_type))
-        frame = frame.where("FALSE" if condition is None else condition)
-    floats = _floats(question, read.shape)
-    shown = question.arrow_schema.names
-    if _is_as_stored(question, read.shape) and read.where is None:
-        return _chosen(frame, shown, floats)
-    frame = _chosen(frame, frame.columns, floats)
-    if read.where is not None:
-        frame = frame.where(read.where)
-    if _is_as_stored(question, read.shape):
-        return _chosen(frame, shown, {})
-    columns = dict(_columns(question, read.shape))
-    return frame.select(*(columns[name].alias(name) for name in shown))
+    for step in steps:
+        frame = frame.where(*step.sql) if step.is_filter else frame.selectExpr(*step.sql)
+    return frame
 
 
 def _files_frame(
     spark: SparkSession, question: Question, read: NativeRead, root: str, overlays: StoreOverlays | None
 ) -> DataFrame:
-    """All columns of the files, and of their rows those that are not hidden."""
+    """All columns of the files, and of their rows those that are not hidden, by their places."""
     fields = _fields(question, read)
-    if read.hidden:
-        fields[_PLACE] = Int(64)
-    frame = _parquet(spark, fields, [f"{root}/{name}" for name in read.files])
+    files = [f"{root}/{name}" for name in read.files]
     if not read.hidden:
-        return frame
-    hiding = hiding_frame(spark, frame, read.hidden)
-    if hiding is not None:
-        return hiding.where(SEEN.format(place=_PLACE))
+        return _parquet(spark, fields, files)
+    fields[_PLACE] = Int(64)
     names = overlays.link(_starts(read.hidden), _START) if overlays is not None else None
     if names is None:
-        return _without_hidden(spark, frame, read.hidden, _start_sql(read.hidden))
+        return _without_hidden(spark, _parquet(spark, fields, files), read.hidden, _start_sql(read.hidden))
     fields[_START] = Int(64)
     base = f"{root}/{next(iter(names.values())).rpartition('/')[0].rpartition('/')[0]}"
     named = _parquet(spark, fields, [f"{root}/{names[name]}" for name in read.files], basePath=base)
     return _without_hidden(spark, named, read.hidden, _START)
+
+
+def _steps(question: Question, read: NativeRead) -> Iterator[Step]:
+    """From the columns of the files, and perhaps others, to those of the question."""
+    shape, there = read.shape, list(_fields(question, read))
+    shown, floats = question.arrow_schema.names, _floats(question, shape)
+    if read.rows is not None:
+        condition = row_condition(read.rows, SqlColumn(quoted(shape.row), shape.row_type))
+        yield Step(is_filter=True, sql=("FALSE" if condition is None else condition,))
+    if read.where is not None:
+        if floats:
+            yield _chosen(there, floats)
+            floats = {}
+        yield Step(is_filter=True, sql=(read.where,))
+    if not _is_as_stored(question, shape):
+        if floats:
+            yield _chosen(there, floats)
+        columns = dict(_columns(question, shape))
+        yield Step(is_filter=False, sql=tuple(f"{columns[name]} AS {quoted(name)}" for name in shown))
+    elif floats or read.hidden or there != shown:
+        yield _chosen(shown, floats)
+
+
+def _chosen(names: Sequence[str], floats: Mapping[str, str]) -> Step:
+    """These columns, with floats as Spark's reader of Parquet cannot see through to: it would pass over files by
+    statistics that leave out NaN, and by dictionaries that tell the two zeros apart."""
+    return Step(
+        is_filter=False,
+        sql=tuple(f"{floats[name]} AS {quoted(name)}" if name in floats else quoted(name) for name in names),
+    )
 
 
 def _parquet(spark: SparkSession, fields: Mapping[str, ColumnType], files: Sequence[str], **options: str) -> DataFrame:
@@ -115,7 +137,6 @@ def _parquet(spark: SparkSession, fields: Mapping[str, ColumnType], files: Seque
 
 
 def _is_as_stored(question: Question, shape: NativeShape) -> bool:
-    """Then names do, which take fewer words with the JVM than columns."""
     keys = [key.name for key in question.schema.key]
     return list(shape.keys) == keys and all(
         stored.name == stored.shown and stored.stored == stored.type and not stored.is_cells for stored in shape.columns
@@ -162,16 +183,6 @@ def _start_of(told: str, starts: Sequence[tuple[str, int]]) -> str:
     middle = len(starts) // 2
     low, high = _start_of(told, starts[:middle]), _start_of(told, starts[middle:])
     return f"IF({told} < {starts[middle][0]}, {low}, {high})"
-
-
-def _chosen(frame: DataFrame, names: Sequence[str], floats: Mapping[str, str]) -> DataFrame:
-    """These columns, with floats as Spark's reader of Parquet cannot see through to: it would pass over files by
-    statistics that leave out NaN, and by dictionaries that tell the two zeros apart."""
-    if not floats and frame.columns == list(names):
-        return frame
-    return frame.selectExpr(
-        *(f"{floats[name]} AS {quoted(name)}" if name in floats else quoted(name) for name in names)
-    )
 
 
 def _floats(question: Question, shape: NativeShape) -> dict[str, str]:
@@ -225,24 +236,18 @@ def _schema(fields: Mapping[str, ColumnType]) -> Any:
     return s.StructType([s.StructField(name, spark_type(type_)) for name, type_ in fields.items()])
 
 
-def _columns(question: Question, shape: NativeShape) -> Iterator[tuple[str, Column]]:
-    from pyspark.sql import functions as f
-
+def _columns(question: Question, shape: NativeShape) -> Iterator[tuple[str, str]]:
+    """What is shown of each, in SQL."""
     for name, key in zip(shape.keys, question.schema.key, strict=True):
-        yield key.name, f.col(quoted(name))
+        yield key.name, quoted(name)
     for stored in shape.columns:
         yield stored.shown, _column(stored)
 
 
-def _column(stored: StoredColumn) -> Column:
-    from pyspark.sql import functions as f
-
+def _column(stored: StoredColumn) -> str:
     if stored.is_cells:
-        return f.expr(_NO_CELLS if stored.name is None else f"coalesce({quoted(stored.name)}, {_NO_CELLS})")
+        return _NO_CELLS if stored.name is None else f"coalesce({quoted(stored.name)}, {_NO_CELLS})"
     if stored.name is None:
-        default = stored.default
-        return (
-            f.lit(None).cast(spark_type(stored.type)) if default is None else f.expr(sql_literal(stored.type, default))
-        )
-    column = f.col(quoted(stored.name))
-    return column if stored.stored == stored.type else column.cast(spark_type(stored.type))
+        return sql_literal(stored.type, stored.default)
+    name = quoted(stored.name)
+    return name if stored.stored == stored.type else f"CAST({name} AS {sql_type(stored.type)})"

@@ -97,6 +97,15 @@ class NativeRead:
     hidden: tuple[HiddenRows, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done with rows that were read, in Spark's SQL: those are kept of which one condition is true, or just
+    these columns are shown from there on."""
+
+    is_filter: bool
+    sql: tuple[str, ...]
+
+
 class TabletPart(msgspec.Struct, frozen=True):
     """Some rows of a tablet, which has only those references that they need. `beside`: only rows that have nothing of
     this group, whose own are read otherwise."""

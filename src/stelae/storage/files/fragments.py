@@ -10,6 +10,7 @@ reads keep what they read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from threading import Lock
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from stelae.format.fragment.writer import point_column
 from stelae.model.ids import ColumnId
 from stelae.model.ranges import RowRange
 from stelae.model.types import Binary, String, parse_type
-from stelae.ports.blobs import BlobStore
+from stelae.ports.blobs import Blob, BlobStore
 from stelae.ports.executor import Executor
 from stelae.storage.files.blocks import Block, BlockShape
 from stelae.storage.files.cache import BlockKey, CachePriority
@@ -64,6 +65,13 @@ class Fragment:
         self.has_continued = any(reader.footer.continued)
         codec = reader.codec
         self._row_is_key = not layout.row_is_stored(codec) and isinstance(codec.types[0], String | Binary)
+
+    def reopened(self, blob: Blob, cache: BlockCaching) -> Fragment:
+        """The same file for others: what its footer says is known already."""
+        again = copy(self)
+        again.reader, again.cache = self.reader.over(blob), cache
+        again.priority = CachePriority.ON_DEMAND
+        return again
 
     def range_of(self, block: int) -> RowRange:
         """All rows of the block lie in it, and none of another block's but one that goes on from it."""
@@ -190,10 +198,17 @@ class Fragments:
         found = self._open.get(file.name)
         # A load may be opened before its commit gives it a txn.
         if found is None or found.file.txn != file.txn:
-            opened = Fragment(file, self._reader(file), self._cache)
+            opened = self._opened(file)
             with self._lock:
                 found = self._open[file.name] = opened
         return found
+
+    def _opened(self, file: FragmentFile) -> Fragment:
+        return Fragment(file, self._reader(file), self._cache)
+
+    def _again(self, known: Fragment, cache: BlockCaching) -> Fragment:
+        """A file that was looked at before: it is opened when a block of it is read."""
+        return known.reopened(self._handles.known_blob(known.file.name, known.file.seal.size_bytes), cache)
 
     def rank(self, name: str, priority: CachePriority) -> None:
         """How long blocks of a file that is known stay in the cache, if they are read from now on."""

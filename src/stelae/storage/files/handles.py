@@ -116,6 +116,10 @@ class Handles:
     def blob(self, name: str) -> SharedBlob:
         return SharedBlob(self, name, self._get(name).size_bytes)
 
+    def known_blob(self, name: str, size_bytes: int) -> SharedBlob:
+        """One whose size is known: it is looked for when it is read."""
+        return SharedBlob(self, name, size_bytes)
+
     def read(self, name: str, offset: int, length: int) -> Buffer:
         while True:
             try:

@@ -74,7 +74,7 @@ class PlainFile(msgspec.Struct, frozen=True, eq=False):
     @property
     def row_column(self) -> tuple[str, t.ColumnType]:
         """The column of the file that a row is found by, and its type."""
-        return row_column(self.fragment.spec.codec())
+        return row_column(self.fragment.reader.codec)
 
     @property
     def names(self) -> frozenset[str]:
@@ -231,7 +231,7 @@ def _plain_file(tablet: HeldTablet, fragments: Fragments, ref: Ref, asked: Colum
     if ref.file is None or isinstance(ref.part, FamilySet):
         return None
     fragment = fragments.of(ref.file)
-    if fragment.spec.codec().types != tablet.shown_schema.codec.types:
+    if fragment.reader.codec.types != tablet.shown_schema.codec.types:
         return None
     piece = _whole(ref, fragment)
     if is_plain(piece, asked):
