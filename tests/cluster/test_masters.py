@@ -24,13 +24,13 @@ from stelae.launch.looking import ClusterMasters
 from stelae.launch.machine.plan import known_plan
 from stelae.launch.metastores import metastore_place, open_metastore
 from stelae.ports.metastore import Revision
+from stelae.registry.catalog.update_log import UPDATE_PREFIX
 from stelae.registry.incarnations import SHARDS_PREFIX
 from stelae.registry.leases.held import RENEWALS
 from stelae.registry.leases.shard import is_lease, shard_lease_of
 from stelae.registry.masters.guard import GUARD_KEY, guard_of
 from stelae.registry.masters.lease import LEASE_KEY
 from stelae.registry.tablet_records import TABLETS_PREFIX
-from stelae.registry.update_log import UPDATE_PREFIX
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import METRICS
 from tests.cluster.driver import backend_of
