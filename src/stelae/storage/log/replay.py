@@ -28,6 +28,9 @@ from stelae.model.errors import InvalidArgument, StelaeError
 from stelae.model.ids import Index, TabletId, Txn
 from stelae.ports.logfiles import LogFiles
 
+_PIECE_BYTES = 1 << 20
+"""So much of the room behind the last record is looked at at a time."""
+
 
 class SegmentInfo(msgspec.Struct, frozen=True):
     """One segment of the chain. All its records lie at or behind `begin` and before `end`."""
@@ -110,10 +113,14 @@ class ReplayedLog:
         self.end = SegmentEnd(content.segment, content.end)
         self.last_txn = max(self.last_txn, content.last_txn)
 
-    def _is_any_behind(self, last: str, end: int, names: Iterable[str]) -> bool:
+    def _is_any_behind(self, last: str, end: int, size_bytes: Mapping[str, int]) -> bool:
         """Whether anything follows the last record but room that was taken ahead."""
-        behind = [(last, end), *((name, 0) for name in names if name > last)]
-        return any(self._files.read(name, offset).rstrip(b"\0") for name, offset in behind)
+        behind = [(last, end), *((name, 0) for name in size_bytes if name > last)]
+        return any(
+            self._files.read(name, at, _PIECE_BYTES).strip(b"\0")
+            for name, begin in behind
+            for at in range(begin, size_bytes[name], _PIECE_BYTES)
+        )
 
     def _finish(self, names: Iterable[str], unwanted: set[str]) -> None:
         self.last_txn = max([self.last_txn, *(Txn(segment_of(name)) for name in names)])
