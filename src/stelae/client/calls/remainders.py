@@ -58,7 +58,7 @@ class Written(msgspec.Struct):
         durable = self.rows_durable
         words = f"{durable} of {self.rows} rows are durable"
         if isinstance(error, UnknownOutcome):
-            return UnknownOutcome(f"{error}; {words}, the others may be")
+            return UnknownOutcome(f"{error}; {words}, the others may be", is_fault=error.is_fault)
         return PartialWrite(f"{words}; then: {error}", durable)
 
 

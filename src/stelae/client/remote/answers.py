@@ -1,7 +1,8 @@
 """Answers of a store that another process has: one frame, or items and an end, on a line that is given back.
 
 An answer that is lost after its request was sent leaves open what happened: of an operation that is safe to repeat the
-caller is told what broke, and asks again; of any other it is told UnknownOutcome.
+caller is told what broke, and asks again; of any other it is told UnknownOutcome. So does an answer that the other side
+failed on a mistake of its own.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class ItemStream:
         if error is not None:
             if isinstance(error, Deposed):
                 line.is_broken = True  # whoever leads now is found when another line is opened
-            raise error
+            raise self._operation.answered(error)
         return None if frame.kind is FrameKind.END else (item, frame.body)
 
     def _wait_s(self) -> float:

@@ -149,7 +149,7 @@ class Wire:
             case FrameKind.ERROR:
                 error = read_error(frame, STORE_FAULTS)
                 self.is_stale = self.is_stale or isinstance(error, Deposed)
-                self._end(call, error)
+                self._end(call, call.operation.answered(error))
             case FrameKind.ITEM:
                 if call.operation.method.read_answer(frame).kind is ItemKind.PIECE:
                     call.parts.append(frame.body)
