@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -183,7 +183,7 @@ def stats(
     """
     clock = SystemClock()
     started_s = clock.monotonic_s()
-    backend: Any = backend_of(db)
+    backend = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
         tablets = held_tablets(held)
