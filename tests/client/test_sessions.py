@@ -326,7 +326,7 @@ def test_whatever_is_asked_of_a_closed_session_is_closed(name: str) -> None:
     session = session_on(fake())
     session.close()
     with pytest.raises(Closed, match="fake is closed"):
-        getattr(session.backend, name)
+        getattr(session.backend, name)()
 
 
 JOBS: dict[str, Callable[[PatientStore], object]] = {
