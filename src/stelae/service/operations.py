@@ -1,8 +1,8 @@
 """The table of operations: everything that a store can be asked, each named once.
 
 From it come the remote side (`client.remote` sends what `ask` makes of the arguments), the far side (`tserver.serving`
-carries it out and sends the result back), the refusals of a read-only store, and the list of the hostile-bytes test.
-Where else an operation stands is listed in this room's README.
+carries it out and sends the result back), and the list of the hostile-bytes test; the refusals of a read-only store are
+held to it. Where else an operation stands is listed in this room's README.
 
 An operation that is *safe to repeat* may happen twice without harm: if its answer is lost, the caller is told
 Unavailable and may ask again. Of any other the caller is told UnknownOutcome; also if the far side answers that it

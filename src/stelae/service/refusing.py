@@ -1,14 +1,15 @@
 """Stores that refuse: one that is closed refuses everything, one that is only read whatever would change it.
 
-They are written out, so that a type checker says what is missing. What a read-only store refuses is held to the table of
-operations by a test.
+They are written out, so that a type checker says what is missing. A test holds what a read-only store refuses to the
+table of operations.
 """
 
 from __future__ import annotations
 
 from typing import NoReturn
 
-from stelae.model.errors import Closed
+from stelae.model.errors import Closed, PermissionDenied
+from stelae.service.backend import Backend
 
 
 class ClosedStore:
@@ -67,3 +68,51 @@ class ClosedStore:
     @property
     def place(self) -> str:
         self._refuse()
+
+
+class ReadOnlyStore:
+    """Reads are the store's own methods; whatever would change it raises PermissionDenied before it begins."""
+
+    def __init__(self, store: Backend) -> None:
+        self.is_local = store.is_local
+        self.quick = store.quick
+        self.place = store.place
+        self.find = store.find
+        self.info = store.info
+        self.names = store.names
+        self.spaces = store.spaces
+        self.change_spaces = self._refuse
+        self.create = self._refuse
+        self.alter = self._refuse
+        self.drop = self._refuse
+        self.recall = self._refuse
+        self.split = self._refuse
+        self.join = self._refuse
+        self.write = self._refuse
+        self.submit = self._refuse
+        self.wait_for_room = store.wait_for_room
+        self.truncate = self._refuse
+        self.now = store.now
+        self.newest = store.newest
+        self.newest_cached = store.newest_cached
+        self.newest_many = store.newest_many
+        self.history = store.history
+        self.scan = store.scan
+        self.pin = store.pin
+        self.flush = self._refuse
+        self.compact = self._refuse
+        self.tablets = store.tablets
+        self.stats = store.stats
+        self.hold = store.hold
+        self.renew = store.renew
+        self.release = store.release
+        self.begin_load = self._refuse
+        self.commit_load = self._refuse
+        self.begin_compaction = self._refuse
+        self.adopt = self._refuse
+        self.metrics = store.metrics
+        self.check = store.check
+        self.close = store.close
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise PermissionDenied(f"the store {self.place} was opened read-only")
