@@ -173,7 +173,7 @@ class ScanRun:
         self._hold = hold
 
     def batches(self) -> Batches:
-        """In the form that was asked for."""
+        """The batches of the scan, in the form that its caller asked for."""
         plan = self._plan
         schema, shape = plan.view.schema, plan.shape
         if plan.cells == "map" and plan.predicate.history is None:

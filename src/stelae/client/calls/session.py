@@ -119,7 +119,7 @@ class Session:
             numbering.end()
 
     def begin_numbering(self) -> Numbering:
-        """Of the writes of one call."""
+        """Begin to number the writes of one call."""
         return Numbering(self._lanes, self.patience.clock)
 
     def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline, numbering: Numbering) -> Any:

@@ -223,7 +223,7 @@ class Lines:
         self._is_abandoned = False
 
     def sign_by(self, sign: Sign) -> None:
-        """Of lines that are opened from now on."""
+        """Sign what is asked on lines that are opened from now on."""
         self._sign = sign
 
     @property

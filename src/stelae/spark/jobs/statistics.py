@@ -90,7 +90,7 @@ class TableStatistics:
 
     @property
     def versions_per_row(self) -> float:
-        """Of each row, in all groups together."""
+        """How many versions a row has on average, in all groups together."""
         return (self.records - self.erasures) / self.rows if self.rows else 0.0
 
     @property

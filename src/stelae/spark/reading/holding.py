@@ -165,5 +165,5 @@ def keep_held(spark: SparkSession, db: Database, ticket: str, told: str, frame: 
 
 
 def kept_tickets() -> frozenset[str]:
-    """Of the holds that this process renews."""
+    """The tickets of the holds that this process renews."""
     return frozenset(hold.ticket for hold in _holder.holds())

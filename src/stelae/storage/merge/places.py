@@ -30,7 +30,7 @@ class RowPlaces:
 
     @property
     def is_ready(self) -> bool:
-        """Somebody has asked before."""
+        """Whether `place` was called before, so that what it needs of the rows is made."""
         return bool(self._sample)
 
     def find(self, row: bytes) -> tuple[int, int]:

@@ -115,12 +115,12 @@ class Led(msgspec.Struct):
         return None
 
     def pause(self, name: str) -> None:
-        """It has not answered, and others are to be served meanwhile."""
+        """Send a member that has not answered nothing more for now, so that the others are served."""
         if name in self.others:
             self.others[name].is_paused = True
 
     def note_refused(self, name: str, now_s: float) -> None:
-        """Its disk takes nothing."""
+        """Remember when a member said that its disk takes nothing."""
         if name in self.others:
             self.others[name].refused_s = now_s
 
