@@ -73,6 +73,13 @@ def last_row(schema: TableSchema, batch: pa.RecordBatch) -> Row:
     return Row(encode_arrays(codec, [batch.column(name).slice(last) for name in codec.names])[0].as_py())
 
 
+def close_stream(items: object) -> None:
+    """Let go of what an iterator still holds: nobody takes the rest. Not every one has something to let go of."""
+    close = getattr(items, "close", None)
+    if close is not None:
+        close()
+
+
 def bind(predicate: ScanPredicate, schema: TableSchema) -> tuple[ScanPredicate, Binding]:
     """The predicate with its columns by the names that this schema has, and no other rows than its condition leaves;
     and what it is bound to. InvalidArgument if the condition does not fit the schema's types."""
