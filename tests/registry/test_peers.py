@@ -20,6 +20,7 @@ from stelae.model.errors import (
     InternalFault,
     NotFound,
     PermissionDenied,
+    ProtocolError,
     StelaeError,
     Unavailable,
     UnknownOutcome,
@@ -35,7 +36,6 @@ from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.network import SimTransport
 from stelae.sim.process import SimProcess
 from stelae.sim.rng import SimRng
-from stelae.wire.faults import ProtocolError
 from stelae.wire.handshake import Introduction
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from stelae.wire.messages import end_frame, error_frame

@@ -231,6 +231,11 @@ class Closed(StelaeError):
     """The object was closed; open it again."""
 
 
+@public("ProtocolError")
+class ProtocolError(StelaeError):
+    """The other side of a connection sent what the protocol does not allow. The connection cannot go on."""
+
+
 @public("InternalFault")
 class InternalFault(StelaeError):
     """The process that has the store failed on a mistake of its own, with what is safe to repeat. Its log says more."""

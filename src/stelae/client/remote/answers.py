@@ -11,14 +11,13 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from stelae.client.remote.lines import Line, Lines
-from stelae.model.errors import Deposed, StelaeError
+from stelae.model.errors import Deposed, ProtocolError, StelaeError
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Item, ItemKind, Request
 from stelae.service.operations import STORE_FAULTS, Operation
 from stelae.service.reports import Progress
-from stelae.wire.faults import ProtocolError
 from stelae.wire.messages import read_error
 
 R = TypeVar("R")
