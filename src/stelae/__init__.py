@@ -36,6 +36,7 @@ from stelae.model.errors import (
     Overloaded,
     PartialWrite,
     PermissionDenied,
+    ProtocolError,
     Retryable,
     SchemaChanged,
     SnapshotTooOld,
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from stelae.service.reports import CheckReport, Problem
     from stelae.service.spaces import ZoneInfo
     from stelae.service.tables import TableStats, TabletInfo
-    from stelae.wire.faults import ProtocolError
 
 __version__ = "0.1.0.dev0"
 
@@ -129,7 +129,6 @@ _HOMES = {
     "Database": "stelae.client.api.database",
     "Description": "stelae.client.api.display",
     "Problem": "stelae.service.reports",
-    "ProtocolError": "stelae.wire.faults",
     "Row": "stelae.client.api.rows",
     "Scan": "stelae.client.api.scan",
     "Snapshot": "stelae.client.api.snapshot",

@@ -27,11 +27,11 @@ from stelae.model.errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
+    ProtocolError,
     Unavailable,
 )
 from stelae.ports.blocking import BlockingConnection
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, Listener, RequestId
-from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import DEFAULT_WIRE_LIMITS, FrameDecoder, encode_frame
 from tests.effort import HANG_S
 

@@ -18,10 +18,17 @@ from stelae.adapters.sockets.addresses import host_and_port
 from stelae.adapters.sockets.tcp import TcpConnector, TcpTransport
 from stelae.adapters.sockets.tls import TlsFiles
 from stelae.adapters.threads import LoopThread
-from stelae.model.errors import Closed, DeadlineExceeded, InvalidArgument, PermissionDenied, StelaeError, Unavailable
+from stelae.model.errors import (
+    Closed,
+    DeadlineExceeded,
+    InvalidArgument,
+    PermissionDenied,
+    ProtocolError,
+    StelaeError,
+    Unavailable,
+)
 from stelae.ports.blocking import BlockingConnection
 from stelae.ports.transport import Address, Connection, Frame, FrameKind, RequestId
-from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import encode_frame
 from tests.certificates import Authority
 from tests.effort import HANG_S

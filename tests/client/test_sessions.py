@@ -17,7 +17,7 @@ from stelae.adapters.rng import SystemRng
 from stelae.client.api.aio.table import AsyncTable
 from stelae.client.api.table import Table
 from stelae.client.calls.aio_session import AsyncSession
-from stelae.client.calls.patient import patient_store
+from stelae.client.calls.patient import PatientStore
 from stelae.client.calls.retries import Patience
 from stelae.client.calls.session import Session
 from stelae.client.calls.steps import Again, Ask, Steps
@@ -43,9 +43,10 @@ from stelae.model.ids import Micros, Row, TableId, Txn
 from stelae.model.predicate.selectors import ALL_COLUMNS, Selectors
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
+from stelae.service.jobs import TTL_S_DEFAULT
+from stelae.service.tables import CreateAsk
 from stelae.storage.read.asking import Version
 from stelae.storage.read.scans.shapes import output_schema
-from tests.client.asked import ASKED
 from tests.client.fake_backend import READ_AT, FakeBackend, table_info
 from tests.client.samples import USERS
 from tests.tserver.serving.test_hostile import answers
@@ -320,31 +321,55 @@ def test_what_does_not_pass_while_the_store_is_looked_for_is_told_at_once(error:
 STORE_NAMES = {name for name in dir(Backend) if not name.startswith("_")}
 
 
-def test_what_a_patient_store_does_not_have_is_known() -> None:
-    """No type checker sees it: its operations are made from their table."""
-    store = patient_store(session_on(fake()))
-    missing = STORE_NAMES - set(vars(store)) - set(dir(store))
-    assert missing == {"scan", "submit", "wait_for_room", "newest_cached", "is_local", "quick", "close"}
-
-
 @pytest.mark.parametrize("name", sorted(STORE_NAMES))
 def test_whatever_is_asked_of_a_closed_session_is_closed(name: str) -> None:
     session = session_on(fake())
     session.close()
     with pytest.raises(Closed, match="fake is closed"):
-        getattr(session.backend, name)
+        getattr(session.backend, name)()
 
 
-@pytest.mark.parametrize("name", [name for name in ASKED if name != "scan"])
-def test_a_patient_store_repeats_each_operation(name: str) -> None:
+JOBS: dict[str, Callable[[PatientStore], object]] = {
+    "find": lambda store: store.find("x"),
+    "info": lambda store: store.info(TABLE),
+    "create": lambda store: store.create(CreateAsk("x", USERS)),
+    "drop": lambda store: store.drop("x"),
+    "hold": lambda store: store.hold(TABLE, Txn(3), 5.0),
+    "renew": lambda store: store.renew("t", 5.0),
+    "release": lambda store: store.release("t"),
+    "begin_load": lambda store: store.begin_load(TABLE, "job", 2, 5.0),
+    "commit_load": lambda store: store.commit_load("t", (), replaces=True),
+    "begin_compaction": lambda store: store.begin_compaction(TABLE, full=False, erase_now=True),
+    "adopt": lambda store: store.adopt("t", 1, None),
+}
+HEARD = {
+    "find": ("x",),
+    "info": (TABLE,),
+    "create": (CreateAsk("x", USERS),),
+    "drop": ("x", False),
+    "hold": (TABLE, Txn(3), 5.0, None),
+    "renew": ("t", 5.0),
+    "release": ("t",),
+    "begin_load": (TABLE, "job", 2, 5.0),
+    "commit_load": ("t", (), True),
+    "begin_compaction": (TABLE, False, True, TTL_S_DEFAULT, None),
+    "adopt": ("t", 1, None),
+}
+"""What the store is asked then."""
+
+
+def test_whatever_jobs_ask_is_tried() -> None:
+    assert JOBS.keys() == {name for name in vars(PatientStore) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_jobs_ask_is_repeated_until_it_is_answered(name: str) -> None:
     backend = FakeBackend({TABLE: table_info(USERS)}, {**answers(), "info": table_info(USERS)})
-    plan = Plan(Overloaded("full"), TabletAway("moved"), backend.answers[name])
-    if callable(backend.answers[name]):
-        plan = Plan(Overloaded("full"), TabletAway("moved"), backend.answers[name](None, [None]))
-    backend.answers[name] = plan
+    answer = backend.answers[name]
+    backend.answers[name] = Plan(Overloaded("full"), TabletAway("moved"), answer)
     session = session_on(backend, 600)
-    ASKED[name](patient_store(session), None)
-    assert plan.asked == 3
+    assert JOBS[name](PatientStore(session)) == answer
+    assert backend.calls == [(name, *HEARD[name])] * 3
     assert all(deadline is not None for deadline in backend.deadlines)
 
 

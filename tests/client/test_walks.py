@@ -33,11 +33,15 @@ def calls(walk: dict[str, Any]) -> int:
 
 
 def test_a_put_goes_through_the_client_the_server_and_storage(walks: dict[tuple[str, str], dict[str, Any]]) -> None:
-    for (name, _), walk in walks.items():
-        if name == "put":
-            on_the_way = [room for room in walk["path"] if room in ("client", "tserver", "storage")]
-            assert on_the_way[0] == "client"
-            assert on_the_way.index("tserver") < on_the_way.index("storage")
+    """And back: what is below the client does not ask it for anything."""
+    puts = [walk for (name, _), walk in walks.items() if name == "put"]
+    assert len(puts) == 4
+    for walk in puts:
+        on_the_way = [room for room in walk["path"] if room in ("client", "tserver", "storage")]
+        assert on_the_way[0] == "client"
+        first, past = on_the_way.index("tserver"), len(on_the_way) - on_the_way[::-1].index("storage")
+        assert first < on_the_way.index("storage")
+        assert "client" not in on_the_way[first:past]
 
 
 @pytest.mark.parametrize("fields", ["1 field", "10 fields"])

@@ -12,11 +12,11 @@ from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
 
-from stelae.client.remote.finding import FoundDial
 from stelae.client.remote.lines import Line
 from stelae.master.alignment import Alignment
 from stelae.model.ids import TabletId
 from stelae.ports.transport import Connection
+from stelae.registry.wires.dialling import FoundDial
 from stelae.service.deadlines import Deadline
 from stelae.storage.log.replay import LogRun
 from stelae.storage.log.segments import WalSegments

@@ -50,14 +50,16 @@ def write(address: str, load: Load, is_over: Event, seed: int) -> None:
                 try:
                     rows.put({"id": row, "v": value})
                     load.acknowledged[row] = value
-                except stelae.UnknownOutcome:
+                except stelae.UnknownOutcome as error:
+                    assert not error.is_fault, error
                     load.unknown.add(row)
             else:
                 key = chance.randrange(COUNTERS)
                 try:
                     counters.increment(key, {"n": 1})
                     load.note_increment(key, True)
-                except stelae.UnknownOutcome:
+                except stelae.UnknownOutcome as error:
+                    assert not error.is_fault, error
                     load.note_increment(key, False)
             load.calls += 1
 
@@ -74,7 +76,8 @@ def write_awaiting(address: str, load: Load, is_over: Event, _: int) -> None:
                 found = await table.get(row)
                 assert found is not None
                 assert found["v"] == value
-            except stelae.UnknownOutcome:
+            except stelae.UnknownOutcome as error:
+                assert not error.is_fault, error
                 load.unknown.add(row)
             load.calls += 1
 
@@ -105,7 +108,10 @@ def change_tables(address: str, names: list[str], is_over: Event) -> None:
             name, number = f"made{number}", number + 1
             try:
                 db.create_table(name, {"id": "int64"}, [stelae.columns("g", {"v": "int64"})])
-            except (stelae.UnknownOutcome, stelae.AlreadyExists):
+            except stelae.AlreadyExists:
+                continue
+            except stelae.UnknownOutcome as error:
+                assert not error.is_fault, error
                 continue
             names.append(name)
             until(lambda: is_over.wait(0.2) or True)

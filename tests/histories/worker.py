@@ -49,7 +49,8 @@ class Recorder:
             found = job()
         except (stelae.Conflict, stelae.AlreadyExists):
             kind = "fail"
-        except stelae.UnknownOutcome:
+        except stelae.UnknownOutcome as error:
+            assert not error.is_fault, error
             kind = "info"
         except stelae.Retryable:
             kind = "none"

@@ -79,6 +79,11 @@ def test_of_a_split_or_join_nobody_is_told_that_nothing_happened_if_that_is_not_
     assert end_of(request_, "lost", TabletAway("the old one is not here")) == (UnknownOutcome, 2)
 
 
+@pytest.mark.parametrize("request_", [SPLIT, JOIN])
+def test_a_shard_that_fails_on_a_mistake_of_its_own_is_not_asked_again(request_: ControlRequest) -> None:
+    assert end_of(request_, UnknownOutcome("a mistake", is_fault=True)) == (UnknownOutcome, 1)
+
+
 @pytest.mark.parametrize("request_", [SPLIT, JOIN, ALTER])
 def test_what_was_never_sent_or_was_refused_has_not_happened(request_: ControlRequest) -> None:
     assert end_of(request_, ConnectionLost("nobody there")) == (ConnectionLost, 5)

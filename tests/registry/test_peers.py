@@ -17,8 +17,10 @@ from stelae.model.errors import (
     ConnectionLost,
     DeadlineExceeded,
     Deposed,
+    InternalFault,
     NotFound,
     PermissionDenied,
+    ProtocolError,
     StelaeError,
     Unavailable,
     UnknownOutcome,
@@ -34,7 +36,6 @@ from stelae.sim.loop_clock import SkewedClock
 from stelae.sim.network import SimTransport
 from stelae.sim.process import SimProcess
 from stelae.sim.rng import SimRng
-from stelae.wire.faults import ProtocolError
 from stelae.wire.handshake import Introduction
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from stelae.wire.messages import end_frame, error_frame
@@ -193,6 +194,24 @@ def test_an_answer_in_pieces_and_one_that_is_an_error() -> None:
         assert await world.peer.ask(NAMES, world.until()) == ("a", "b")
         with pytest.raises(NotFound, match="no such table"):
             await world.peer.ask(FLUSH, world.until(), TableId(7))
+
+    play(main, answer)
+
+
+def test_a_mistake_of_the_peer_leaves_open_what_is_not_safe_to_repeat() -> None:
+    async def answer(connection: Connection, frame: Frame) -> None:
+        if frame.method == NOW.name:
+            await answer_own_id(connection, frame)
+        else:
+            await connection.send(error_frame(frame.request_id, KeyError("no such thing"), STORE_FAULTS))
+
+    async def main(world: World) -> None:
+        await reach(world)
+        with pytest.raises(InternalFault, match="KeyError"):
+            await world.peer.ask(FLUSH, world.until(), TableId(7))
+        with pytest.raises(UnknownOutcome, match=r"truncate may or may not have happened: .*KeyError") as caught:
+            await world.peer.ask(TRUNCATE, world.until(), TableId(7))
+        assert caught.value.is_fault
 
     play(main, answer)
 

@@ -15,7 +15,6 @@ from stelae.model.errors import InvalidArgument, InvalidSchema, NotFound
 from stelae.model.hybrid import micros_of
 from stelae.spark.loading.job import LoadResult
 from stelae.spark.loading.mutation_task import session_micros
-from stelae.spark.stores import backend_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +31,7 @@ GROUPS = [
 def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stelae.Database]:
     with stelae.open(tmp_path_factory.mktemp("store")) as database:
         yield database
-        report = backend_of(database).check()
+        report = database.check()
         assert not report.problems
 
 
@@ -268,7 +267,7 @@ def written(frame: DataFrame, db: stelae.Database, table: stelae.Table, mode: st
     from stelae.spark.source.source import StelaeSource
 
     frame.sparkSession.dataSource.register(StelaeSource)
-    said = {"path": backend_of(db).place, "table": table._info.name} | options
+    said = {"path": db.path, "table": table._info.name} | options
     frame.write.format("stelae").options(**said).mode(mode).save()
 
 
@@ -310,7 +309,7 @@ def test_tables_of_sparks_catalog_are_refused(spark: SparkSession, db: stelae.Da
 
     spark.dataSource.register(StelaeSource)
     for mode in ("error", "append", "overwrite"):
-        options = {"path": backend_of(db).place, "table": users._info.name}
+        options = {"path": db.path, "table": users._info.name}
         with pytest.raises(Exception, match=f"nothing was written to '{users._info.name}': saveAsTable"):
             people(spark, 0, 10).write.format("stelae").mode(mode).options(**options).saveAsTable(f"of_{mode}")
     assert users.count() == 0

@@ -15,7 +15,6 @@ import stelae
 import stelae.spark
 from stelae.model.errors import InvalidArgument
 from stelae.spark.loading.job import LoadResult
-from stelae.spark.stores import backend_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stelae.Database]:
     with stelae.open(tmp_path_factory.mktemp("store")) as database:
         yield database
-        assert not backend_of(database).check().problems
+        assert not database.check().problems
 
 
 def arrive(directory: Path, name: str, ids: range, word: str) -> None:
@@ -64,7 +63,7 @@ def test_each_batch_once_by_format(spark: SparkSession, db: stelae.Database, tmp
 
     def go() -> None:
         writer = stream(spark, source).writeStream.format("stelae").option("table", "by_format")
-        finish(writer.option("path", backend_of(db).place), checkpoint)
+        finish(writer.option("path", db.path), checkpoint)
 
     arrive(source, "a", range(100), "one")
     go()
@@ -75,7 +74,7 @@ def test_each_batch_once_by_format(spark: SparkSession, db: stelae.Database, tmp
     arrive(source, "b", range(5, 10), "two")
     go()
     assert (table.count(), versions(table, 7), versions(table, 1)) == (100, ["two", "one"], ["one"])
-    staging = Path(backend_of(db).place) / "staging"
+    staging = Path(db.path) / "staging"
     assert [file for file in staging.rglob("*") if file.is_file()] == []
 
 

@@ -17,9 +17,11 @@ _BANNED = {
     r"^(?:<{7} |>{7} |={7}$)": "a merge conflict",
 }
 _RIDDLE = re.compile(r'^ *"""[A-Za-z]+( [a-z]+){0,2}\."""$')
-_BEGINNINGS = r"While|Until|For|From|On|With|By|How many (?:are|were)|The same (?:of|for|in|without)|There (?:is|may)"
+_BEGINNINGS = (
+    r"While|Until|For|From|On|With|By|Of|As|In|How many (?:are|were)|The same (?:as|of|for|in|without)|There (?:is|may)"
+)
 _HALF_SAID = re.compile(rf"(?:{_BEGINNINGS})\b[^`:]*\.")
-_HALF_SAID_WORDS_MAX = 6
+_HALF_SAID_WORDS_MAX = 8
 
 
 def riddles(source: Source) -> list[str]:

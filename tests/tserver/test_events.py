@@ -36,10 +36,10 @@ from stelae.model.events import (
     TookOver,
 )
 from stelae.model.ids import TableId
+from stelae.registry.telling.counts import IN_MASTERS, IN_SHARDS, IN_STORES, EventCounts
 from stelae.service.exposition import METRICS
 from stelae.service.tables import AlterAsk
 from stelae.storage.files.trash import TRASH
-from stelae.tserver.telling.counts import IN_MASTERS, IN_SHARDS, IN_STORES, EventCounts
 from tests.assembly.worlds import GRACE_S, SETTINGS
 from tests.tserver.stores import Place, row
 

@@ -16,12 +16,13 @@ from stelae.model.errors import (
     InvalidArgument,
     InvalidPredicate,
     PartialWrite,
+    ProtocolError,
     Retryable,
     StelaeError,
     Unavailable,
 )
 from stelae.ports.metastore import Compacted, Revision
-from stelae.wire.faults import TEXT_CHARS_MAX, FaultTable, MessageRefused, ProtocolError
+from stelae.wire.faults import TEXT_CHARS_MAX, FaultTable, MessageRefused
 from tests.effort import examples, tries
 from tests.wire.samples import mutated
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.model.errors import InvalidArgument
+from stelae.model.errors import InvalidArgument, ProtocolError
 from stelae.ports.transport import Frame, FrameKind, RequestId
-from stelae.wire.faults import MessageRefused, ProtocolError
+from stelae.wire.faults import MessageRefused
 from stelae.wire.frames import (
     DEFAULT_WIRE_LIMITS,
     JOINED_BYTES_MAX,

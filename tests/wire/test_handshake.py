@@ -9,9 +9,16 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from stelae.model.errors import InvalidArgument, OtherStore, PermissionDenied, StelaeError, TokenMissing, WrongToken
+from stelae.model.errors import (
+    InvalidArgument,
+    OtherStore,
+    PermissionDenied,
+    ProtocolError,
+    StelaeError,
+    TokenMissing,
+    WrongToken,
+)
 from stelae.ports.transport import Frame, FrameKind, RequestId
-from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import encode_frame
 from stelae.wire.handshake import AcceptingHandshake, ConnectingHandshake, Introduction
 from stelae.wire.hello import HELLO_ID, PROTOCOL_MAX, PROTOCOL_MIN, Hello, hello_frame, read_hello

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.model.errors import InvalidArgument, Overloaded
+from stelae.model.errors import InvalidArgument, Overloaded, ProtocolError
 from stelae.ports.transport import Frame, FrameKind, RequestId
-from stelae.wire.faults import MessageRefused, ProtocolError
+from stelae.wire.faults import MessageRefused
 from stelae.wire.hello import HELLO_ID, PROTOCOL_MAX, PROTOCOL_MIN, Hello, agree, hello_frame, read_hello
 from stelae.wire.messages import HELLO_METHOD, error_frame
 from tests.effort import tries

@@ -19,13 +19,13 @@ from stelae.registry.catalog.following import compaction_due, follow_catalog
 from stelae.registry.catalog.service import CatalogService
 from stelae.registry.known_tables import KnownTables
 from stelae.registry.store_mark import StoreMark, mark_store
+from stelae.registry.telling.counts import IN_STORES, EventCounts, note_failure
 from stelae.registry.views.own import OwnWhole
 from stelae.service.deadlines import Deadline
 from stelae.service.reports import CheckReport, Progress
 from stelae.tserver.links import LocalMasterLink
 from stelae.tserver.server import TabletServer
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
-from stelae.tserver.telling.counts import IN_STORES, EventCounts, note_failure
 from stelae.tserver.visits import Visits
 
 EMBEDDED = "embedded"

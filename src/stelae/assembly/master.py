@@ -29,8 +29,8 @@ from stelae.registry.masters.guard import GuardedStore, HeldGuard
 from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
+from stelae.registry.telling.counts import IN_MASTERS, EventCounts, note_failure
 from stelae.registry.wires.finding import ShardFinder
-from stelae.tserver.telling.counts import IN_MASTERS, EventCounts, note_failure
 from stelae.tserver.visits import Visits
 
 

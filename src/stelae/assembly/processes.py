@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.remote.finding import ConnectOnLoop, FindOnLoop, FoundDial
 from stelae.model.errors import StelaeError
 from stelae.model.events import Listener as EventListener
 from stelae.ports.clock import Clock
@@ -18,6 +17,7 @@ from stelae.ports.rng import Rng
 from stelae.ports.transport import Listener
 from stelae.registry.peers import Peer, Sign, unsigned
 from stelae.registry.senders import Sender
+from stelae.registry.wires.dialling import ConnectOnLoop, FindOnLoop, FoundDial
 from stelae.service.operations import Operation
 from stelae.tserver.serving.served import Served
 from stelae.tserver.serving.service import ServiceLimits, StoreService

@@ -22,6 +22,7 @@ from stelae.registry.peers import Peer
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import mark_store
 from stelae.registry.tablet_records import holds_alone, read_tablets
+from stelae.registry.telling.counts import IN_SHARDS, EventCounts, note_failure
 from stelae.registry.views.own import OwnPart
 from stelae.registry.views.prefixed import local_prefix
 from stelae.registry.wires.finding import ShardFinder
@@ -34,7 +35,6 @@ from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.service import ServiceLimits
 from stelae.tserver.surroundings import ServerPorts, ServerSettings
-from stelae.tserver.telling.counts import IN_SHARDS, EventCounts, note_failure
 from stelae.tserver.visits import Visits
 
 

@@ -23,7 +23,7 @@ from stelae.client.calls.session import Session
 from stelae.client.remote.asking import Asker
 from stelae.client.remote.cluster.masters import AnyMaster, ask_leading, brief_masters
 from stelae.client.remote.cluster.store import ClusterStore
-from stelae.client.remote.finding import FoundConnector, FoundDial
+from stelae.client.remote.finding import FoundConnector
 from stelae.client.remote.places import attach_patiently
 from stelae.launch.access import NO_ACCESS, Access
 from stelae.launch.attached import CLOCK, QUEUED_MAX, WRITERS, WatchedStore, abandon_in_children
@@ -32,6 +32,7 @@ from stelae.model.values import show
 from stelae.ports.blocking import BlockingConnector
 from stelae.registry.control_operations import PLACES
 from stelae.registry.peers import Dial, Peer, Sign
+from stelae.registry.wires.dialling import FoundDial
 from stelae.service.deadlines import Deadline
 from stelae.wire.handshake import Introduction
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello

@@ -42,7 +42,7 @@ from stelae.model.events import Event as StoreEvent
 from stelae.ports.transport import Address
 from stelae.service.backend import Backend
 from stelae.service.deadlines import Deadline
-from stelae.service.read_only import read_only as only_read
+from stelae.service.refusing import ReadOnlyStore
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 
 if TYPE_CHECKING:
@@ -188,9 +188,9 @@ def open_session(
         if shared is not None and shared.is_usable:
             _check_place(opener)
             local: Backend = shared.share()
-            return Session(only_read(local) if read_only else local, patience, alarms=AlarmThread(_ALARMS))
+            return Session(ReadOnlyStore(local) if read_only else local, patience, alarms=AlarmThread(_ALARMS))
         if read_only:
-            return Session(only_read(_open_to_read(opener, deadline)), patience)
+            return Session(ReadOnlyStore(_open_to_read(opener, deadline)), patience)
         opened = own_or_attach(opener, deadline, _nap.wait)
     from stelae.launch.local import LocalStore
 

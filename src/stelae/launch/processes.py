@@ -138,7 +138,7 @@ class _Process:
             raise
 
     def close(self) -> None:
-        """In order. Closing twice is no error."""
+        """Stop what the process runs, the last that was started first. Closing twice is no error."""
         self._ends.close()
 
     def _begin(self, options: ProcessOptions, loop_name: str) -> None:

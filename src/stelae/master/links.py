@@ -92,6 +92,8 @@ class RemoteServerLink:
                 return self._heard(await self._shard.ask(operation, self._until(deadline), request, version))
             except (ConnectionLost, UnknownOutcome) as error:
                 if isinstance(error, UnknownOutcome):
+                    if error.is_fault:
+                        raise
                     lost = error  # asked again, the shard says what came of it
                 if self._gives_up(deadline):
                     raise lost or error from None

@@ -152,7 +152,7 @@ def _texts(items: Sequence[str]) -> list[str] | None:
 
 
 def _moments(items: Sequence[datetime]) -> list[datetime] | None:
-    """Of zones that always know their offset."""
+    """The moments in UTC; None unless all zones are of kinds that always know their offset."""
     zones = set(map(_ZONE, items))
     if zones == {UTC}:
         return _unfolded(items)

@@ -1,14 +1,18 @@
 """Every error a caller can meet, in two families that never mix.
 
-- *Nothing happened*: every error but those below. Of these, `Retryable` ones mean that the same call may succeed later
-  with nothing changed: the client repeats it until its deadline. The others need the caller to change something.
-- *The outcome is unknown*: `UnknownOutcome`. The call was sent and its answer lost: it may have happened. Nobody
-  repeats it by itself, unless the operation is safe to repeat (`service.operations` says which are), or is a write of
-  rows, which has a number (`once`).
+- *Nothing happened*: every error but `UnknownOutcome`. Of these, `Retryable` ones mean that the same call may succeed
+  later with nothing changed: the client repeats it until its deadline. The others need the caller to change something.
+- *The outcome is unknown*: `UnknownOutcome`. The call was sent, and its answer was lost, or was that the other side
+  failed on a mistake of its own: it may have happened. Nobody repeats it by itself, unless the operation is safe to
+  repeat (`service.operations` says which are), or is a write of rows, which has a number (`once`), and whose answer was
+  lost.
 
-Two belong to neither: `PartialWrite` says how many rows are durable, `InternalFault` that a process failed on a mistake
-of its own, wherever it was. Messages name the table, column, key or file, and
-the rule that was broken. What users can meet is exported by `stelae`; those that are not say who meets them instead.
+Two of the first family say more. `PartialWrite` is of many rows, each of which is a write of its own: so many are
+durable, and nothing happened of the others. `InternalFault` is of what is safe to repeat: the caller need not look
+after anything. Of any other operation the same mistake is told as `UnknownOutcome`.
+
+Messages name the table, column, key or file, and the rule that was broken. What users can meet is exported by `stelae`;
+those that are not say who meets them instead.
 """
 
 from __future__ import annotations
@@ -41,7 +45,15 @@ class Retryable(StelaeError):
 
 @public("UnknownOutcome")
 class UnknownOutcome(StelaeError):
-    """It was asked for and no answer came: it may or may not have happened. Look before acting."""
+    """It was asked for, and no answer came, or that the other side failed on a mistake of its own (`is_fault`): it may
+    or may not have happened. Look before acting."""
+
+    is_fault = False
+
+    def __init__(self, message: str, *, is_fault: bool = False) -> None:
+        super().__init__(message)
+        if is_fault:  # not said otherwise: whoever reads an error from a connection makes it without this
+            self.is_fault = True
 
 
 @public("NotFound")
@@ -227,9 +239,14 @@ class Closed(StelaeError):
     """The object was closed; open it again."""
 
 
+@public("ProtocolError")
+class ProtocolError(StelaeError):
+    """The other side of a connection sent what the protocol does not allow. The connection cannot go on."""
+
+
 @public("InternalFault")
 class InternalFault(StelaeError):
-    """The process that has the store failed on a mistake of its own. Its log says more."""
+    """The process that has the store failed on a mistake of its own, with what is safe to repeat. Its log says more."""
 
 
 @public("TooMuchAtOnce")

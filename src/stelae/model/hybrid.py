@@ -92,7 +92,7 @@ def after(last: Txn, wall_ms: int) -> Txn:
 
 
 def _call_nobody() -> None:
-    """Of a clock whose bound nobody moves."""
+    """Do nothing: nobody wants to hear that this clock met its bound."""
 
 
 class HybridClock:

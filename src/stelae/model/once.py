@@ -42,7 +42,7 @@ class Once(NamedTuple):
 
 
 def sequence_of(call: int, block: int) -> Sequence:
-    """Of a whole block of a call."""
+    """The number of a whole block of a call."""
     return Sequence((call << BLOCK_BITS | block) << PLACE_BITS)
 
 

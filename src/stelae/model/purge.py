@@ -114,7 +114,7 @@ class ByFamily(msgspec.Struct, frozen=True):
 
 
 def purging_at(purging: Purging, at: Txn) -> Purging:
-    """As it was at a snapshot."""
+    """The policy that counted at a snapshot."""
     return purging.at(at) if isinstance(purging, Reigns) else purging
 
 
@@ -122,7 +122,7 @@ GroupPurging: TypeAlias = Purging | ByFamily
 
 
 def group_purging_at(purging: GroupPurging, at: Txn) -> GroupPurging:
-    """As it was at a snapshot."""
+    """The policies of a group that counted at a snapshot."""
     if isinstance(purging, ByFamily):
         own = tuple((name, purging_at(each, at)) for name, each in purging.own)
         return ByFamily(own, purging_at(purging.others, at))
@@ -140,7 +140,7 @@ def purging_of(purging: GroupPurging, family: str) -> Purging:
 
 
 def print_duration(duration_us: int) -> str:
-    """In the largest unit that holds it exactly."""
+    """The duration as text, in the largest unit that holds it exactly."""
     unit = next((name for name, size in _UNITS.items() if duration_us % size == 0), "us") if duration_us else "s"
     return f"{duration_us // _UNITS.get(unit, 1)}{unit}"
 

@@ -1,11 +1,12 @@
 """The table of operations: everything that a store can be asked, each named once.
 
 From it come the remote side (`client.remote` sends what `ask` makes of the arguments), the far side (`tserver.serving`
-carries it out and sends the result back), the refusals of a read-only store, and the list of the hostile-bytes test.
-Where else an operation stands is listed in this room's README.
+carries it out and sends the result back), and the list of the hostile-bytes test; the refusals of a read-only store are
+held to it. Where else an operation stands is listed in this room's README.
 
 An operation that is *safe to repeat* may happen twice without harm: if its answer is lost, the caller is told
-Unavailable and may ask again. Of any other the caller is told UnknownOutcome. Whoever carries one out knows the
+Unavailable and may ask again. Of any other the caller is told UnknownOutcome; also if the far side answers that it
+failed on a mistake of its own, which may be behind what was asked. Whoever carries one out knows the
 caller's deadline, and waits for nobody beyond it. A *long* one may work longer, as long as it makes progress: the far
 side says so several times in the caller's time, which is then how long the caller waits for such a sign of life.
 """
@@ -20,7 +21,7 @@ import msgspec
 
 from stelae.catalog.serial.registry import BadBytes
 from stelae.catalog.value import BrokenCatalog
-from stelae.model.errors import InvalidArgument, StelaeError, UnknownOutcome
+from stelae.model.errors import InternalFault, InvalidArgument, StelaeError, UnknownOutcome
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -77,6 +78,12 @@ class Operation(msgspec.Struct, Generic[P, R], frozen=True, dict=True):
         if self.is_repeatable:
             return error
         return UnknownOutcome(f"{self.name} was sent, and may or may not have happened: {error}")
+
+    def answered(self, error: StelaeError) -> StelaeError:
+        """What to tell the caller of a request that was answered with an error."""
+        if self.is_repeatable or not isinstance(error, InternalFault):
+            return error
+        return UnknownOutcome(f"{self.name} may or may not have happened: {error}", is_fault=True)
 
 
 STORE_FAULTS = FaultTable({BadBytes: {}, BrokenCatalog: {}, LeaseExpired: {}, Compacted: {"asked": int, "oldest": int}})

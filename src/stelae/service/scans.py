@@ -1,8 +1,8 @@
 """What a scan asks of a store: which rows, at which snapshot, in which order, and how to go on from where one stopped.
 
-A predicate is bound to a table's schema once, by `bind`: by the client that makes the scan, or for an ask that came
-over a connection, whose condition came as text, by the store that answers it. From then on its condition is in the
-types of that schema.
+A predicate is bound to a table's schema once, by `bind`, by the client that makes the scan: from then on its condition
+is in the types of that schema. Over a connection it goes as it was said, as text, and the server that gets it binds
+that once more: what comes from outside has to be checked anyhow, and that is the check (decision 52).
 """
 
 from __future__ import annotations
@@ -71,6 +71,13 @@ def last_row(schema: TableSchema, batch: pa.RecordBatch) -> Row:
     """The encoded key of the last row of a batch."""
     codec, last = schema.codec, batch.num_rows - 1
     return Row(encode_arrays(codec, [batch.column(name).slice(last) for name in codec.names])[0].as_py())
+
+
+def close_stream(items: object) -> None:
+    """Let go of what an iterator still holds: nobody takes the rest. Not every one has something to let go of."""
+    close = getattr(items, "close", None)
+    if close is not None:
+        close()
 
 
 def bind(predicate: ScanPredicate, schema: TableSchema) -> tuple[ScanPredicate, Binding]:

@@ -17,7 +17,7 @@ import msgspec
 from stelae.adapters.blobs.local import LocalBlobStore
 from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place, store_directory
 from stelae.client.api.database import session_of
-from stelae.client.calls.patient import patient_store
+from stelae.client.calls.patient import PatientStore
 from stelae.launch.metastores import METASTORE_FILE
 from stelae.model.errors import InvalidArgument, NotFound
 from stelae.ports.blobs import BlobStore
@@ -27,12 +27,11 @@ from stelae.storage.offline.tablets import Fragments, open_fragments
 
 if TYPE_CHECKING:
     from stelae.client.api.database import Database
-    from stelae.service.backend import Backend
 
 
-def backend_of(db: Database) -> Backend:
+def backend_of(db: Database) -> PatientStore:
     """The store of a database that `stelae.open` gave; what fails for a while is repeated."""
-    return patient_store(session_of(db))
+    return PatientStore(session_of(db))
 
 
 class StorePlace(msgspec.Struct, frozen=True):

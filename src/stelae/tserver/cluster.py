@@ -36,6 +36,7 @@ from stelae.registry.replication.appending import REPLICATION_OPERATIONS, Append
 from stelae.registry.replication.comparing import REPLICA_IMAGES
 from stelae.registry.senders import Sender
 from stelae.registry.store_mark import StoreMark
+from stelae.registry.telling.counts import EventCounts
 from stelae.service.deadlines import Deadline, left_of
 from stelae.service.operations import INFO
 from stelae.service.reports import CheckReport, Progress
@@ -54,7 +55,6 @@ from stelae.tserver.replication.hosting import Hosting
 from stelae.tserver.replication.streams import Streams
 from stelae.tserver.server import TabletServer
 from stelae.tserver.serving.served import Served
-from stelae.tserver.telling.counts import EventCounts
 
 _LOOKS_MAX = 20
 """A check looks at tables so often, at most, until none was changed meanwhile."""

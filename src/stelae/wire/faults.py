@@ -21,8 +21,15 @@ import msgspec
 from typing_extensions import Buffer
 
 from stelae.model import errors
-from stelae.model.errors import Corruption, InternalFault, InvalidArgument, InvalidPredicate, PartialWrite, StelaeError
-from stelae.model.public import public
+from stelae.model.errors import (
+    Corruption,
+    InternalFault,
+    InvalidArgument,
+    InvalidPredicate,
+    PartialWrite,
+    ProtocolError,
+    StelaeError,
+)
 
 TEXT_CHARS_MAX = 16 * 1024
 _NAME_CHARS_MAX = 200
@@ -30,11 +37,6 @@ _ANCESTORS_MAX = 32
 _ATTRIBUTES_MAX = 32
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _CUT = " ... (cut)"
-
-
-@public("ProtocolError")
-class ProtocolError(StelaeError):
-    """The peer sent what the protocol does not allow. The connection cannot go on."""
 
 
 class MessageRefused(ProtocolError):
@@ -59,7 +61,7 @@ _ATTRIBUTES: dict[type[StelaeError], dict[str, Any]] = {
     Corruption: {"file": str, "offset": int | None},
     InvalidPredicate: {"text": str, "position": int},
 }
-_ALWAYS = {kind: _ATTRIBUTES.get(kind, {}) for kind in (*_OF_MODEL, ProtocolError, MessageRefused)}
+_ALWAYS = {kind: _ATTRIBUTES.get(kind, {}) for kind in (*_OF_MODEL, MessageRefused)}
 
 
 class FaultTable:

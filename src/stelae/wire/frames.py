@@ -24,9 +24,8 @@ from typing import Annotated
 import msgspec
 from typing_extensions import Buffer
 
-from stelae.model.errors import InvalidArgument
+from stelae.model.errors import InvalidArgument, ProtocolError
 from stelae.ports.transport import Frame, FrameKind, RequestId
-from stelae.wire.faults import ProtocolError
 
 PREFIX_BYTES = 8
 METHOD_CHARS_MAX = 64

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import msgspec
 
-from stelae.model.errors import InvalidArgument, OtherStore, TokenMissing, WrongToken
+from stelae.model.errors import InvalidArgument, OtherStore, ProtocolError, TokenMissing, WrongToken
 from stelae.ports.rng import Rng
 from stelae.ports.transport import Frame, FrameKind
-from stelae.wire.faults import FaultTable, ProtocolError
+from stelae.wire.faults import FaultTable
 from stelae.wire.hello import HELLO_ID, Hello, agree, check_greeting, hello_frame, read_hello
 from stelae.wire.messages import HELLO_METHOD
 from stelae.wire.proofs import NONCE_BYTES, ClusterToken, Prover

@@ -17,9 +17,9 @@ from typing import Annotated
 
 import msgspec
 
-from stelae.model.errors import InvalidArgument
+from stelae.model.errors import InvalidArgument, ProtocolError
 from stelae.ports.transport import Frame, FrameKind, RequestId
-from stelae.wire.faults import FaultTable, ProtocolError
+from stelae.wire.faults import FaultTable
 from stelae.wire.messages import HELLO_METHOD, UNFIT, read_error
 
 PROTOCOL_MIN = 3

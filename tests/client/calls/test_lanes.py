@@ -141,6 +141,15 @@ def test_a_call_that_ends_in_doubt_ends_as_unknown(error: StelaeError) -> None:
     assert numbering.told(error) is error
 
 
+def test_a_mistake_of_the_far_side_is_not_met_again() -> None:
+    numbering, step = _Program().call(), _step(1)
+    numbering.number(step)
+    fault = UnknownOutcome("a mistake", is_fault=True)
+    with pytest.raises(UnknownOutcome) as caught:
+        numbering.judge(step, fault)
+    assert numbering.told(caught.value) is fault
+
+
 def test_a_conflict_leaves_no_doubt() -> None:
     numbering, step = _Program().call(), _step(1)
     numbering.number(step)

@@ -18,7 +18,7 @@ import pytest
 from stelae.client.intake.mutations import blocks_of
 from stelae.client.remote.writes import write_groups
 from stelae.format.fragment.footer import FragmentFile, FragmentSeal, FragmentStats
-from stelae.model.errors import InternalFault, StelaeError
+from stelae.model.errors import InternalFault, ProtocolError, StelaeError
 from stelae.model.ids import GroupId, Micros, Row, TableId, Txn
 from stelae.model.predicate.parser import parse
 from stelae.model.predicate.plan import TimeRange, plan
@@ -44,7 +44,6 @@ from stelae.service.tables import AlterAsk, CreateAsk, TableStats
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.tserver.serving.blocks import read_block
 from stelae.tserver.serving.service import ServiceLimits
-from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import FrameDecoder, encode_frame
 from stelae.wire.hello import hello_frame
 from stelae.wire.messages import read_error

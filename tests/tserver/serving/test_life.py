@@ -30,6 +30,7 @@ from stelae.model.errors import (
     NotFound,
     Overloaded,
     PermissionDenied,
+    ProtocolError,
     StelaeError,
     Unavailable,
     UnknownOutcome,
@@ -43,7 +44,6 @@ from stelae.service.operations import FIND, NOW, SCAN
 from stelae.service.table import OPERATIONS
 from stelae.tserver.serving.jobs import HeldPins
 from stelae.tserver.serving.service import ServiceLimits
-from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import FrameDecoder, encode_frame
 from stelae.wire.hello import PROTOCOL_MAX, PROTOCOL_MIN, Hello, hello_frame
 from tests.client.asked import ASK, ASKED, BLOCKS, TABLE

@@ -16,14 +16,13 @@ from msgspec.structs import replace
 from stelae.adapters.clock import SystemClock
 from stelae.client.remote.lines import Line
 from stelae.client.remote.pins import RemotePin
-from stelae.model.errors import Closed, ConnectionLost, DeadlineExceeded, StelaeError
+from stelae.model.errors import Closed, ConnectionLost, DeadlineExceeded, ProtocolError, StelaeError
 from stelae.model.ids import Txn
 from stelae.ports.transport import RequestId
 from stelae.service.bodies import Codec
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import PIN
 from stelae.sim.clock import SimClock
-from stelae.wire.faults import ProtocolError
 from tests.client.fake_backend import FakeBackend, StoreWorld, served, until
 from tests.effort import tries
 

@@ -20,9 +20,8 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 
 from stelae.adapters.sockets.tls import FIRST_BYTES, NOT_TOLD, TlsSession, looks_like_tls
-from stelae.model.errors import Closed, DeadlineExceeded, PermissionDenied, StelaeError, Unavailable
+from stelae.model.errors import Closed, DeadlineExceeded, PermissionDenied, ProtocolError, StelaeError, Unavailable
 from stelae.ports.transport import Frame
-from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import FrameDecoder, WireLimits, encode_frame
 
 _BUFFER_BYTES = 256 * 1024

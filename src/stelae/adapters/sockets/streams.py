@@ -26,9 +26,8 @@ from typing import cast
 from stelae.adapters.sockets.aside import AsideWriter
 from stelae.adapters.sockets.gathering import Gathering, Parts, size_of
 from stelae.adapters.sockets.tls import FIRST_BYTES, NOT_TOLD, REFUSAL, TlsSession, looks_like_tls
-from stelae.model.errors import Closed, PermissionDenied, StelaeError, Unavailable
+from stelae.model.errors import Closed, PermissionDenied, ProtocolError, StelaeError, Unavailable
 from stelae.ports.transport import Frame
-from stelae.wire.faults import ProtocolError
 from stelae.wire.frames import FrameDecoder, WireLimits, encode_frame
 
 UNSENT_BYTES_MAX = 1024 * 1024

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.model.errors import InvalidArgument, PermissionDenied, StelaeError
-from stelae.wire.faults import ProtocolError
+from stelae.model.errors import InvalidArgument, PermissionDenied, ProtocolError, StelaeError
 
 OPENED_BYTES = 64 * 1024
 """What is opened at once; a record has a quarter of it."""

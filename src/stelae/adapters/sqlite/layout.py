@@ -111,7 +111,7 @@ def layout_version(db: sqlite3.Connection, path: str) -> int:
 
 
 def create_tables(db: sqlite3.Connection) -> None:
-    """In an empty file, within a transaction."""
+    """Make the tables in an empty file. The caller is within a transaction."""
     _execute_all(db, _TABLES)
     db.execute("INSERT INTO store VALUES (1, 1, 0, 0, 0)")
     write_store(db, Revision(1), Revision(0), EMPTY)

@@ -88,7 +88,7 @@ def _warm(stage: DemoStage) -> None:
 
 
 def _ask_spark(stage: DemoStage, spark: Any, question: str, panel: TrafficPanel) -> list[Any]:
-    """Of all rows as they are now."""
+    """Ask Spark a question of all rows as they are now; the panel shows the traffic meanwhile."""
     from stelae.spark.driver.tasks import run_action
     from stelae.spark.reading.frames import read
 

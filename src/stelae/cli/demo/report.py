@@ -98,7 +98,7 @@ def _machine(story: DemoStory) -> list[str]:
 
 
 def _processor() -> str:
-    """As Linux names it; elsewhere nothing."""
+    """The processor's name, as Linux tells it; no text on other systems."""
     try:
         found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     except OSError:

@@ -69,7 +69,7 @@ class AsyncSession:
             _end_with(turn, future)
 
     def begin(self, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """On one of the threads, from now on."""
+        """Have one of the threads do the job, and return at once."""
         return self._executor.submit(job, *args, **kwargs)
 
     async def run(

@@ -51,7 +51,7 @@ class Gathering:
 
     @property
     def txn(self) -> Txn | None:
-        """Of the last part that was written."""
+        """The txn of the last part that was written; None if none was."""
         return self._last_txn
 
     @property

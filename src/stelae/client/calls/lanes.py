@@ -114,8 +114,8 @@ class Numbering:
     def judge(self, step: Write, error: StelaeError) -> StelaeError:
         """What to wait after, if the step is to be tried again; raises what ends it otherwise."""
         if isinstance(error, UnknownOutcome):
-            if step.blocks[0].once is None:
-                raise error
+            if error.is_fault or step.blocks[0].once is None:
+                raise error  # sent again, it would meet the same mistake until the deadline
             self._doubt = error
             return error
         if isinstance(error, Retryable) and not isinstance(error, step.handles):

@@ -1,37 +1,60 @@
-"""A store as programs use it that ask many things of it one by one: each operation is repeated by the session's own
-loop while it fails for a while, until the session's deadline."""
+"""A store as jobs use it, which ask many things of it one by one: each is repeated by the session's own loop while it
+fails for a while, until the session's deadline. What jobs do not ask is not here: they use the database."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from stelae.client.calls.session import Session
-from stelae.service.backend import Backend
-from stelae.service.deadlines import Deadline
-from stelae.service.table import OPERATIONS
+from stelae.model.ids import TableId, Txn
+from stelae.service.jobs import TTL_S_DEFAULT
+from stelae.service.tables import CreateAsk, TableInfo
 
-_NOT_REPEATED = ("scan", "unpin")
-"""A scan goes on where it stopped (`calls.scans`); a pin lives as long as its connection."""
+if TYPE_CHECKING:
+    from stelae.format.fragment.footer import FragmentFile
+    from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 
 
 class PatientStore:
-    """A store whose operations are repeated while they fail for a while, by a session, until its deadline."""
+    """The store of a session. What each of these does says `Backend`."""
 
     def __init__(self, session: Session) -> None:
-        self.place = session.place
-        for name in OPERATIONS:
-            if name not in _NOT_REPEATED:
-                setattr(self, name, _by(session, name))
+        self._session = session
 
+    def find(self, name: str) -> TableInfo:
+        return self._session.ask(lambda store, until: store.find(name, deadline=until))
 
-def _by(session: Session, name: str) -> Callable[..., Any]:
-    def ask(*args: Any, deadline: Deadline | None = None, **kwargs: Any) -> Any:
-        return session.ask(lambda backend, until: getattr(backend, name)(*args, deadline=deadline or until, **kwargs))
+    def info(self, table: TableId) -> TableInfo:
+        return self._session.ask(lambda store, until: store.info(table, deadline=until))
 
-    return ask
+    def create(self, ask: CreateAsk) -> TableInfo:
+        return self._session.ask(lambda store, until: store.create(ask, deadline=until))
 
+    def drop(self, name: str) -> None:
+        self._session.ask(lambda store, until: store.drop(name, deadline=until))
 
-def patient_store(session: Session) -> Backend:
-    """The session's store, patiently."""
-    return cast(Backend, PatientStore(session))
+    def hold(self, table: TableId, at: Txn | None = None, ttl_s: float = TTL_S_DEFAULT) -> HeldTable:
+        return self._session.ask(lambda store, until: store.hold(table, at, ttl_s, deadline=until))
+
+    def renew(self, ticket: str, ttl_s: float = TTL_S_DEFAULT) -> None:
+        self._session.ask(lambda store, until: store.renew(ticket, ttl_s, deadline=until))
+
+    def release(self, ticket: str) -> None:
+        self._session.ask(lambda store, until: store.release(ticket, deadline=until))
+
+    def begin_load(self, table: TableId, job: str, batch: int = 0, ttl_s: float = TTL_S_DEFAULT) -> LoadTicket:
+        return self._session.ask(lambda store, until: store.begin_load(table, job, batch, ttl_s, deadline=until))
+
+    def commit_load(self, ticket: str, files: Sequence[LoadedFile], *, replaces: bool = False) -> Txn:
+        return self._session.ask(
+            lambda store, until: store.commit_load(ticket, files, replaces=replaces, deadline=until)
+        )
+
+    def begin_compaction(self, table: TableId, *, full: bool = True, erase_now: bool = False) -> CompactionTicket:
+        return self._session.ask(
+            lambda store, until: store.begin_compaction(table, full=full, erase_now=erase_now, deadline=until)
+        )
+
+    def adopt(self, ticket: str, number: int, file: FragmentFile | None) -> bool:
+        return self._session.ask(lambda store, until: store.adopt(ticket, number, file, deadline=until))

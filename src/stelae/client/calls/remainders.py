@@ -58,7 +58,7 @@ class Written(msgspec.Struct):
         durable = self.rows_durable
         words = f"{durable} of {self.rows} rows are durable"
         if isinstance(error, UnknownOutcome):
-            return UnknownOutcome(f"{error}; {words}, the others may be")
+            return UnknownOutcome(f"{error}; {words}, the others may be", is_fault=error.is_fault)
         why = why_no_more(error)  # how many rows of its own part were durable is counted already
         return PartialWrite(f"{words}; then: {why}", durable, why)
 

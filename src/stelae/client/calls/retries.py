@@ -49,7 +49,7 @@ class Patience(msgspec.Struct, frozen=True):
             raise InvalidArgument(f"timeout_s is a number of seconds, not {show(number)}")
 
     def deadline(self) -> Deadline:
-        """Of a call that begins now."""
+        """The deadline of a call that begins now."""
         return Deadline(self.clock, self.timeout_s)
 
 

@@ -35,7 +35,7 @@ from stelae.model.keys.scalar import KeyCodec
 from stelae.model.keys.vector import encode_arrays
 from stelae.model.predicate.plan import ALL_TIME, ScanPredicate
 from stelae.model.values import show
-from stelae.service.scans import Binding, ScanAsk
+from stelae.service.scans import Binding, ScanAsk, close_stream
 from stelae.storage.read.scans.shapes import fixed, output_schema, read_shape
 
 _SORT_KEY = "_row"
@@ -173,7 +173,7 @@ class ScanRun:
         self._hold = hold
 
     def batches(self) -> Batches:
-        """In the form that was asked for."""
+        """The batches of the scan, in the form that its caller asked for."""
         plan = self._plan
         schema, shape = plan.view.schema, plan.shape
         if plan.cells == "map" and plan.predicate.history is None:
@@ -285,7 +285,7 @@ class ScanRun:
                 if isinstance(error, StaleSchema):
                     ask = self._bound_anew(ask)
             finally:
-                _close(stream)
+                close_stream(stream)
 
     def _bound_anew(self, ask: ScanAsk) -> ScanAsk:
         """By the schema that the table has now: SchemaChanged if what is scanned is something else there."""
@@ -311,12 +311,6 @@ class ScanRun:
     def _in_order(self, held: pa.Table) -> pa.Table:
         order = "descending" if self._plan.reverse else "ascending"
         return held.take(pc.sort_indices(held[_SORT_KEY], sort_keys=[("", order)]))
-
-
-def _close(stream: Iterator[Any]) -> None:
-    close = getattr(stream, "close", None)
-    if close is not None:
-        close()
 
 
 def _changed(plan: ScanPlan) -> SchemaChanged:

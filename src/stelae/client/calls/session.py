@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event, Lock
-from typing import Any, NoReturn, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from stelae.client.calls.brief import MISTAKES
 from stelae.client.calls.lanes import Lanes, Numbering
@@ -20,6 +20,7 @@ from stelae.model.errors import Closed, ConnectionLost, Overloaded, Retryable, S
 from stelae.model.ids import TableId, Txn
 from stelae.service.backend import Backend, Pin
 from stelae.service.deadlines import Deadline
+from stelae.service.refusing import ClosedStore
 
 T = TypeVar("T")
 
@@ -55,16 +56,6 @@ class Alarms(Protocol):
         ...
 
 
-class _ClosedBackend:
-    """Stands where the store was: whatever is asked of it raises Closed."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise Closed(f"the database {self._place} is closed: open it again")
-
-
 class Session:
     def __init__(
         self,
@@ -78,7 +69,7 @@ class Session:
         """`pause` waits until an event is set or so many seconds have passed; whether it is set. `alarms`: by which
         batches are written out when their time has come; None: they are when more is said. `cluster`: the masters of
         the cluster that the store is of, as another process connects to it; None: it is in a directory."""
-        self.backend = backend
+        self.backend: Backend = backend
         self.patience = patience
         self.place = backend.place
         self.cluster = cluster
@@ -131,7 +122,7 @@ class Session:
             numbering.end()
 
     def begin_numbering(self) -> Numbering:
-        """Of the writes of one call."""
+        """Begin to number the writes of one call."""
         return Numbering(self._lanes, self.patience.clock)
 
     def _carry_out(self, step: Step, attempts: Attempts, deadline: Deadline, numbering: Numbering) -> Any:
@@ -248,8 +239,7 @@ class Session:
                 return
             backend = self.backend
             self._ended.set()
-            closed: Any = _ClosedBackend(self.place)
-            self.backend = closed
+            self.backend = ClosedStore(self.place)
         if self._finder is None:
             backend.close()
         else:

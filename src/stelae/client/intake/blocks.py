@@ -117,7 +117,7 @@ class SaidRow(msgspec.Struct, frozen=True):
 
 
 def weighed(mutations: Sequence[Mutation]) -> SaidRow:
-    """Of mutations of one row."""
+    """The mutations of one row, and about how many bytes they take in a block."""
     row = mutations[0].row
     size = nested = 0
     for mutation in mutations:

@@ -24,7 +24,7 @@ from stelae.model import types as t
 from stelae.model.arrow import compute as pc
 from stelae.model.arrow import to_arrow
 from stelae.model.errors import InvalidArgument
-from stelae.model.keys.vector import encode_arrays
+from stelae.model.keys.vector import encode_arrays, with_one_zero
 from stelae.model.limits import Limits
 from stelae.model.schema import TableSchema
 from stelae.storage.checks.rules import shown_row
@@ -75,10 +75,7 @@ def merged_rows(schema: TableSchema, given: GivenRows, limits: Limits) -> Merged
 def encoded_rows(schema: TableSchema, given: GivenRows, limits: Limits) -> tuple[list[pa.Array], pa.Array]:
     """The key columns as they are kept, in which the two zeros are one key; and the rows that they make, none of which
     is too long. InvalidArgument names the row by its number."""
-    keys = [
-        pc.add(values, pa.scalar(0.0, values.type)) if isinstance(type_, t.Float) else values
-        for type_, values in zip(schema.codec.types, given.keys, strict=True)
-    ]
+    keys = [with_one_zero(type_, values) for type_, values in zip(schema.codec.types, given.keys, strict=True)]
     rows = encode_arrays(schema.codec, keys)
     number = first_oversized(_BINARY, rows, limits.row_bytes_max)
     if number is not None:

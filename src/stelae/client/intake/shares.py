@@ -153,7 +153,7 @@ class _Sharing:
         return cut_columnar(self._schema, OrderedBlock(block, rows), order_sorted(rows).begins, self._sizes)
 
     def _said(self, places: Positions) -> list[SaidRow]:
-        """The same as mutations."""
+        """What is written to the rows at these places, row by row, as mutations."""
         if not len(places):
             return []
         found, at = self._found, pa.array(places)

@@ -1,7 +1,8 @@
 """Answers of a store that another process has: one frame, or items and an end, on a line that is given back.
 
 An answer that is lost after its request was sent leaves open what happened: of an operation that is safe to repeat the
-caller is told what broke, and asks again; of any other it is told UnknownOutcome.
+caller is told what broke, and asks again; of any other it is told UnknownOutcome. So does an answer that the other side
+failed on a mistake of its own.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from stelae.client.remote.lines import Line, Lines
-from stelae.model.errors import Deposed, StelaeError
+from stelae.model.errors import Deposed, ProtocolError, StelaeError
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Item, ItemKind, Request
 from stelae.service.operations import STORE_FAULTS, Operation
 from stelae.service.reports import Progress
-from stelae.wire.faults import ProtocolError
 from stelae.wire.messages import read_error
 
 R = TypeVar("R")
@@ -83,7 +83,7 @@ class ItemStream:
         if error is not None:
             if isinstance(error, Deposed):
                 line.is_broken = True  # whoever leads now is found when another line is opened
-            raise error
+            raise self._operation.answered(error)
         return None if frame.kind is FrameKind.END else (item, frame.body)
 
     def _wait_s(self) -> float:

@@ -1,13 +1,15 @@
-"""Connections to peers that move: the address is looked up, or chosen among several, whenever one is opened."""
+"""Blocking connections to peers that move: the address is looked up, or chosen among several, whenever one is opened.
+For event loops see `registry.wires.dialling`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
-from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError, Unavailable
+from stelae.model.errors import ConnectionLost, StelaeError, Unavailable
 from stelae.ports.blocking import BlockingConnection, BlockingConnector
 from stelae.ports.clock import Clock
-from stelae.ports.transport import Address, Connection, Frame
+from stelae.ports.transport import Frame
+from stelae.registry.wires.dialling import not_found, time_to_find
 from stelae.service.deadlines import Deadline
 
 Connect = Callable[[str], BlockingConnector]
@@ -15,12 +17,6 @@ Connect = Callable[[str], BlockingConnector]
 
 Find = Callable[[Deadline | None], str]
 """Gives the address of somebody who moves, within a deadline, or raises Unavailable. Blocking."""
-
-ConnectOnLoop = Callable[[Address], Awaitable[Connection]]
-"""Connects the running event loop."""
-
-FindOnLoop = Callable[[Deadline | None], Awaitable[str]]
-"""As `Find`, awaited."""
 
 SILENCE_S = 2.0
 """So long may one of several say nothing before the next is tried."""
@@ -44,51 +40,18 @@ class FoundConnector:
     def connect(self, timeout_s: float | None) -> BlockingConnection:
         deadline = None if timeout_s is None else Deadline(self._clock, timeout_s)
         try:
-            self._last = self._find(_share(deadline, self._last))
+            self._last = self._find(time_to_find(deadline, self._last))
         except Unavailable as error:
             if not self._last:
-                raise _lost(self._what, error) from error
+                raise not_found(self._what, error) from error
             try:
                 return self._connect_last(deadline)
             except Unavailable:
-                raise _lost(self._what, error) from error
+                raise not_found(self._what, error) from error
         return self._connect_last(deadline)
 
     def _connect_last(self, deadline: Deadline | None) -> BlockingConnection:
         return self._connect(self._last).connect(None if deadline is None else deadline.left_s)
-
-
-class FoundDial:
-    """The same for an event loop: a `registry.peers.Dial`."""
-
-    def __init__(self, what: str, find: FindOnLoop, connect: ConnectOnLoop) -> None:
-        self._what = what
-        self._find = find
-        self._connect = connect
-        self._last = ""
-
-    async def __call__(self, deadline: Deadline) -> Connection:
-        try:
-            self._last = await self._find(_share(deadline, self._last))
-        except Unavailable as error:
-            if not self._last:
-                raise _lost(self._what, error) from error
-            try:
-                return await self._connect(Address(self._last))
-            except Unavailable:
-                raise _lost(self._what, error) from error
-        return await self._connect(Address(self._last))
-
-
-def _share(deadline: Deadline | None, last: str) -> Deadline | None:
-    """Of the time, if some is needed in case that nobody is found: then the last one is tried."""
-    return deadline if deadline is None or not last else deadline.within(deadline.left_s / 2)
-
-
-def _lost(what: str, error: Unavailable) -> Unavailable:
-    if isinstance(error, DeadlineExceeded | ConnectionLost):
-        return error
-    return ConnectionLost(f"{what}: {error}")
 
 
 class AnyConnector:

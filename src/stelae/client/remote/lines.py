@@ -25,6 +25,7 @@ from stelae.model.errors import (
     InvalidArgument,
     Overloaded,
     PermissionDenied,
+    ProtocolError,
     StelaeError,
     Unavailable,
     WrongToken,
@@ -36,7 +37,6 @@ from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.messages import Request
 from stelae.service.operations import STORE_FAULTS, Operation
-from stelae.wire.faults import ProtocolError
 from stelae.wire.handshake import Introduction
 from stelae.wire.hello import HELLO_ID
 from stelae.wire.messages import cancel_frame, error_frame
@@ -223,7 +223,7 @@ class Lines:
         self._is_abandoned = False
 
     def sign_by(self, sign: Sign) -> None:
-        """Of lines that are opened from now on."""
+        """Sign what is asked on lines that are opened from now on."""
         self._sign = sign
 
     @property

@@ -17,14 +17,13 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 
 from stelae.client.remote.lines import Line, Lines
-from stelae.model.errors import ConnectionLost, DeadlineExceeded, StelaeError
+from stelae.model.errors import ConnectionLost, DeadlineExceeded, ProtocolError, StelaeError
 from stelae.model.ids import Txn
 from stelae.ports.clock import Clock
 from stelae.ports.transport import Frame, FrameKind, RequestId
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline
 from stelae.service.operations import PIN, STORE_FAULTS, UNPIN
-from stelae.wire.faults import ProtocolError
 from stelae.wire.messages import read_error
 
 _FREE_S_MAX = 1.0

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from stelae.client.remote.answers import ItemStream
-from stelae.model.errors import StelaeError
+from stelae.model.errors import ProtocolError, StelaeError
 from stelae.service.bodies import Bytes, batch_from, schema_from
 from stelae.service.messages import ItemKind
-from stelae.wire.faults import ProtocolError
 
 
 class RemoteScan(Iterator[pa.RecordBatch]):

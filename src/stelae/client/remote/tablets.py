@@ -23,7 +23,7 @@ from stelae.client.remote.reads import row_groups
 from stelae.client.remote.scans import RemoteScan
 from stelae.client.remote.writes import WriteGroup, write_groups, write_in_order
 from stelae.format.fragment.footer import FragmentFile
-from stelae.model.errors import NotCached
+from stelae.model.errors import NotCached, ProtocolError
 from stelae.model.ids import Row, TableId, Txn
 from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.predicate.selectors import Selectors
@@ -42,7 +42,6 @@ from stelae.service.scans import ScanAsk
 from stelae.service.tables import TableInfo, TableStats, TabletInfo
 from stelae.service.tickets import CompactionTicket, HeldTable, LoadedFile, LoadTicket
 from stelae.storage.read.asking import Version
-from stelae.wire.faults import ProtocolError
 from stelae.wire.handshake import Introduction
 from stelae.wire.hello import Hello
 

@@ -86,7 +86,8 @@ class GroupsWritten:
         if not self._durable:
             return error  # whoever is told StaleSchema makes all of it anew, and writes all of it again
         if isinstance(error, UnknownOutcome):
-            return UnknownOutcome(f"{error}; the first {self._durable} records are durable")
+            words = f"{error}; the first {self._durable} records are durable"
+            return UnknownOutcome(words, is_fault=error.is_fault)
         durable, why = self._durable + (error.durable if isinstance(error, PartialWrite) else 0), why_no_more(error)
         return PartialWrite(f"the first {durable} records are durable; then: {why}", durable, why)
 

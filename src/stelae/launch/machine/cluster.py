@@ -70,7 +70,7 @@ class LocalCluster:
         self._started: dict[str, Apart] = {}
 
     def members(self) -> list[Member]:
-        """In the order in which they are started."""
+        """All processes of the cluster, in the order in which they are started."""
         return members_of(self.directory, self.plan)
 
     def start_missing(self) -> None:

@@ -148,7 +148,7 @@ def _metrics_words(port: int) -> list[str]:
 
 
 def members_of(directory: Path, plan: ClusterPlan) -> list[Member]:
-    """In the order in which they are started."""
+    """All processes of a plan, in the order in which they are started."""
     etcd = [] if plan.etcd is None else [EtcdMember(directory, plan.etcd)]
     masters = [MasterMember(directory, plan, each) for each in plan.masters]
     return [*etcd, *masters, *(NodeMember(directory, plan, each) for each in plan.nodes)]

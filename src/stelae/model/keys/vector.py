@@ -31,6 +31,11 @@ SLICE_ROWS = 65_536
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
+def with_one_zero(type_: t.ColumnType, keys: pa.Array) -> pa.Array:
+    """Keys of a type as they are kept: of floats the two zeros are one key, which is 0.0."""
+    return pc.add(keys, pa.scalar(0.0, keys.type)) if isinstance(type_, t.Float) else keys
+
+
 def encode_arrays(codec: KeyCodec, columns: Sequence[pa.Array]) -> pa.Array:
     """The rows of key columns given in order. Every array has exactly its type's Arrow form, no null and no NaN."""
     _check(codec, columns)

@@ -7,14 +7,21 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from stelae.model.errors import Closed, ConnectionLost, DeadlineExceeded, Deposed, StelaeError, Unavailable
+from stelae.model.errors import (
+    Closed,
+    ConnectionLost,
+    DeadlineExceeded,
+    Deposed,
+    ProtocolError,
+    StelaeError,
+    Unavailable,
+)
 from stelae.ports.transport import Connection, Frame, FrameKind, RequestId
 from stelae.registry.wires.calls import Ended, OpenCall, OpenCalls
 from stelae.service.bodies import Bytes
 from stelae.service.deadlines import Deadline, silence_s_max
 from stelae.service.messages import ItemKind, Request
 from stelae.service.operations import STORE_FAULTS, Operation
-from stelae.wire.faults import ProtocolError
 from stelae.wire.messages import cancel_frame, read_error
 
 R = TypeVar("R")
@@ -149,7 +156,7 @@ class Wire:
             case FrameKind.ERROR:
                 error = read_error(frame, STORE_FAULTS)
                 self.is_stale = self.is_stale or isinstance(error, Deposed)
-                self._end(call, error)
+                self._end(call, call.operation.answered(error))
             case FrameKind.ITEM:
                 if call.operation.method.read_answer(frame).kind is ItemKind.PIECE:
                     call.parts.append(frame.body)

@@ -42,7 +42,7 @@ class PacedLogFiles:
         return self._files.lost()
 
     def wait(self) -> None:
-        """As long as the disk takes now."""
+        """Wait as long as the disk takes for a sync now."""
         thread = current_thread()
         if thread is None:
             return

@@ -131,7 +131,7 @@ def packed(works: Sequence[W], size_bytes: Callable[[W], int], cores: int) -> li
 
 
 def _do_works(do: Callable[[W], R], arrived: Any, bins: Iterator[Sequence[tuple[int, W]]]) -> Iterator[_Outcome[R]]:
-    """In a task: each work in turn."""
+    """Do the works of one task of Spark's, one after the other; each outcome is told to the driver when it is there."""
     for number, work in (each for works in bins for each in works):
         try:
             outcome = _Outcome(number, do(work))

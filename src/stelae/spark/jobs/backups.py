@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stelae.adapters.blobs.urls import blobs_url, open_blobs, shown_place
 from stelae.adapters.clock import SystemClock
@@ -129,7 +129,7 @@ def backup(
         raise InvalidArgument(f"keep= is how many backups stay, at least 1, not {show(keep)}")
     root = blobs_url(directory)
     check_apart_from(root, db)
-    backend: Any = backend_of(db)
+    backend = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
         check_apart(root, held.root)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -95,10 +95,10 @@ def compact(
     """
     clock = SystemClock()
     started_s = clock.monotonic_s()
-    backend: Any = backend_of(db)
+    backend = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.begin_compaction(info.id, full=full, erase_now=erase_now)) as ticket:
-        works: dict[int, CompactionWork] = {work.number: work for work in ticket.works}
+        works = {work.number: work for work in ticket.works}
         advance = Advance(progress, sum(work.size_bytes for work in ticket.works))
         result = CompactionResult(info.name, kept_by=ticket.kept_by)
 

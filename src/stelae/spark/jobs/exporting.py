@@ -113,7 +113,7 @@ def export(
 
     place = path if isinstance(path, str) and "://" in path else absolute(path)
     check_apart_from(place, db)
-    backend: Any = backend_of(db)
+    backend = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
         check_apart(place, held.root)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from stelae.client.api.database import Database
+    from stelae.client.calls.patient import PatientStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def restore(
     manifest = covering(backups_of_table(blobs, shown_place(root), table), wanted)
     _check_files(blobs, manifest)
     held = manifest.held(root, manifest.txn if wanted is None else min(wanted, manifest.txn))
-    backend: Any = backend_of(db)
+    backend = backend_of(db)
     if name is None:
         result = _load_backup(spark, backend, held, _in_place(backend, manifest), progress, is_new=False)
     else:
@@ -143,34 +144,40 @@ def _creation(held: HeldTable, name: str) -> CreateAsk:
     return CreateAsk(name, structs.replace(table.schema, groups=groups), cuts, properties=table.properties)
 
 
-def _in_place(backend: Any, manifest: BackupManifest) -> TableInfo:
+def _in_place(store: PatientStore, manifest: BackupManifest) -> TableInfo:
     """The very table that the backup is of, whatever it is called now."""
     advice = "restore it under a new name="
     try:
-        info: TableInfo = backend.info(TableId(manifest.table_id))
+        info = store.info(TableId(manifest.table_id))
     except NotFound:
         raise NotFound(
             f"table {manifest.table!r} (id {manifest.table_id}), which was backed up, is not there: {advice}"
         ) from None
-    with released(backend, backend.hold(info.id)) as held:
+    with released(store, store.hold(info.id)) as held:
         if held.store != manifest.store:
             raise InvalidArgument(f"the backup of {manifest.table!r} is of another store: {advice}")
     return info
 
 
-def _drop(backend: Any, info: TableInfo, reason: BaseException) -> None:
+def _drop(store: PatientStore, info: TableInfo, reason: BaseException) -> None:
     """What is half made goes; what went wrong is told all the same."""
     try:
-        backend.drop(info.name)
+        store.drop(info.name)
     except StelaeError as error:
         reason.add_note(f"table {info.name!r} is half restored and could not be dropped: {error}")
 
 
 def _load_backup(
-    spark: SparkSession, backend: Any, held: HeldTable, info: TableInfo, progress: Progress | None, *, is_new: bool
+    spark: SparkSession,
+    store: PatientStore,
+    held: HeldTable,
+    info: TableInfo,
+    progress: Progress | None,
+    *,
+    is_new: bool,
 ) -> RestoreResult:
     job = f"restore-{SystemRng().token(12).hex()}"
-    with released(backend, backend.begin_load(info.id, job)) as ticket:
+    with released(store, store.begin_load(info.id, job)) as ticket:
         works = _works(held, ticket)
         advance = Advance(progress, sum(work.size_bytes for work in works))
         files: list[LoadedFile] = []
@@ -186,9 +193,9 @@ def _load_backup(
             partial(restore_files, msgspec.structs.replace(held, configs=()), ticket),
             take,
             size_bytes=lambda work: work.size_bytes,
-            beat=Renewal(backend, [ticket.ticket]),
+            beat=Renewal(store, [ticket.ticket]),
         )
-        txn = backend.commit_load(ticket.ticket, files, replaces=not is_new)
+        txn = store.commit_load(ticket.ticket, files, replaces=not is_new)
     return RestoreResult(
         table=info.name,
         source=held.name,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -90,7 +90,7 @@ class TableStatistics:
 
     @property
     def versions_per_row(self) -> float:
-        """Of each row, in all groups together."""
+        """How many versions a row has on average, in all groups together."""
         return (self.records - self.erasures) / self.rows if self.rows else 0.0
 
     @property
@@ -183,7 +183,7 @@ def stats(
     """
     clock = SystemClock()
     started_s = clock.monotonic_s()
-    backend: Any = backend_of(db)
+    backend = backend_of(db)
     info = backend.find(table)
     with released(backend, backend.hold(info.id, None if at is None else txn_of(at))) as held:
         tablets = held_tablets(held)

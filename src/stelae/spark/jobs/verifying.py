@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from stelae.client.api.database import Database
+    from stelae.client.calls.patient import PatientStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def verify(
     started_s = clock.monotonic_s()
     if type(samples) is not int or samples < 0:
         raise InvalidArgument(f"samples= is a number of rows, not {show(samples)}")
-    backend: Any = backend_of(db)
+    backend = backend_of(db)
     info = backend.find(table)
     with ExitStack() as holds:
         sides = _Sides(
@@ -196,8 +197,8 @@ class _Side(NamedTuple):
 class _Sides:
     """Finds both, and holds them as long as they are needed."""
 
-    def __init__(self, backend: Any, holds: ExitStack, at: Txn | None, other_at: Txn | None) -> None:
-        self._backend = backend
+    def __init__(self, store: PatientStore, holds: ExitStack, at: Txn | None, other_at: Txn | None) -> None:
+        self._store = store
         self._holds = holds
         self._at = at
         self._other_at = other_at
@@ -217,16 +218,15 @@ class _Sides:
         if not isinstance(other, str):
             return None
         try:
-            found: TableInfo = self._backend.find(other)
+            return self._store.find(other)
         except (NotFound, InvalidArgument) as error:
             if not found_backups(open_blobs(other, read_only=True)):
                 raise NotFound(f"{error}; and there is no directory {other!r} with backups") from None
             return None
-        return found
 
     def _with_backup(self, info: TableInfo, root: str, backup_of: str | None) -> tuple[HeldTable, HeldTable, bool]:
         blobs = open_blobs(root, read_only=True)
-        with released(self._backend, self._backend.hold(info.id)) as now:
+        with released(self._store, self._store.hold(info.id)) as now:
             key = backup_key(now)
         own = found_backups(blobs, key) if backup_of is None else []
         found = own or backups_of_table(blobs, shown_place(root), backup_of)
@@ -238,7 +238,7 @@ class _Sides:
         return self._hold(info, at), manifest.held(root, txn), is_same
 
     def _hold(self, info: TableInfo, at: Txn | None) -> HeldTable:
-        held: HeldTable = self._holds.enter_context(released(self._backend, self._backend.hold(info.id, at)))
+        held = self._holds.enter_context(released(self._store, self._store.hold(info.id, at)))
         self.tickets.append(held.ticket)
         return held
 

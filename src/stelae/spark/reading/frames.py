@@ -63,7 +63,7 @@ def read(
     where the data is. `history=N` gives lists of versions in place of values, `cells="long"` one row for each version
     of a cell.
     """
-    backend: Any = backend_of(db)
+    backend = backend_of(db)
     found = backend.find(table)
     try:
         held = backend.hold(found.id, None if at is None else txn_of(at), HOLD_TTL_S)

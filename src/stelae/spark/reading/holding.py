@@ -60,7 +60,7 @@ class Hold:
 
     def renew(self) -> bool:
         """Whether it is still held."""
-        backend: Any = backend_of(self.db)
+        backend = backend_of(self.db)
         try:
             backend.renew(self.ticket, HOLD_TTL_S)
         except Retryable as error:
@@ -73,7 +73,7 @@ class Hold:
         return True
 
     def release(self) -> None:
-        backend: Any = backend_of(self.db)
+        backend = backend_of(self.db)
         with suppress(StelaeError):
             backend.release(self.ticket)
 
@@ -165,5 +165,5 @@ def keep_held(spark: SparkSession, db: Database, ticket: str, told: str, frame: 
 
 
 def kept_tickets() -> frozenset[str]:
-    """Of the holds that this process renews."""
+    """The tickets of the holds that this process renews."""
     return frozenset(hold.ticket for hold in _holder.holds())

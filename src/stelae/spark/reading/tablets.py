@@ -50,7 +50,7 @@ class PlannedTablet:
         return sum(file.bytes_in(rows) for file in files_beside(self.tablet, self.fragments, group))
 
     def records_of(self, group: ColumnsGroup) -> int:
-        """Of the files of a group, in all."""
+        """How many records the files of a group have together."""
         return sum(ref.file.stats.records for ref in self.tablet.state.refs(group.id) if ref.file is not None)
 
     def size_bytes(self, rows: RangeSet) -> int:

@@ -44,7 +44,7 @@ class Unit:
 
     @property
     def records(self) -> int:
-        """Of its files, in all."""
+        """How many records its files have together."""
         return sum(stretch.file.records for stretch in self.stretches)
 
     def touched(self) -> tuple[int, int]:

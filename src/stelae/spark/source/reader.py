@@ -65,7 +65,7 @@ def held_parts(options: Mapping[str, str], columns: list[str] | None = None) -> 
     """What the options ask for, at a snapshot that is held from now on. `columns`: instead of those of the options."""
     asked = ReadOptions(options)
     with asked.opened() as db:
-        backend: Any = backend_of(db)
+        backend = backend_of(db)
         held = backend.hold(backend.find(asked.table).id, asked.at, asked.ttl_s)
         try:
             question = asked_of(

@@ -17,6 +17,7 @@ from stelae.model import types as t
 from stelae.model.arrow import compute as pc
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import TS_MAX, TS_MIN, ColumnId
+from stelae.model.keys.vector import with_one_zero
 from stelae.model.schema import ColumnsGroup, TableSchema
 from stelae.model.values import days_of_date
 from stelae.storage.checks.rules import missing_column, required_columns
@@ -73,7 +74,7 @@ def _why_not_map(type_: t.Map, values: pa.Array) -> str:
     if keys.null_count:
         return "a key of a map is NULL"
     if isinstance(type_.key, t.Float):
-        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # the two zeros are one key
+        keys = with_one_zero(type_.key, keys)
         if pc.any(pc.is_nan(keys)).as_py():
             return "a key of a map is NaN"
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)

@@ -11,7 +11,7 @@ from stelae.storage.tablet.state import Ref
 
 
 def rows_of_file(file: FragmentFile) -> RowRange:
-    """From its first to its last row."""
+    """The range from the first row of a file to its last."""
     return RowRange(file.stats.first_row, file.stats.last_row + b"\0")
 
 

@@ -104,7 +104,7 @@ class Fragment:
         return None
 
     def block(self, block: int, columns: Iterable[str], keep: bool) -> Block:
-        """With at least these columns and the row."""
+        """A block of the file, with at least these columns and the row."""
         key = self._key(block)
         found = self.cache.get(key)
         if found is None:

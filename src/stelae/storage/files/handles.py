@@ -94,7 +94,7 @@ class _OnlyCached:
 
 
 def only_cached() -> AbstractContextManager[None]:
-    """In this thread, no file is read."""
+    """While it is entered, this thread reads no file: what would have to raises NotCached."""
     return _OnlyCached()
 
 

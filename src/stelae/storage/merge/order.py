@@ -37,7 +37,7 @@ class Ordering(msgspec.Struct, frozen=True):
 
 
 def order_sorted(rows: pa.Array, cell: tuple[pa.Array, pa.Array] | None = None) -> Ordering:
-    """Of one piece that is in order already."""
+    """The ordering of one piece whose records are in order already."""
     begins = _changes(rows)
     if cell is None:
         return Ordering(None, begins)

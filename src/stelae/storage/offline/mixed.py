@@ -32,7 +32,7 @@ class Judged(msgspec.Struct, frozen=True):
     policy: Purging
 
     def unseen(self, raw: RawColumns) -> Flags:
-        """Of records that are alone in their rows."""
+        """Which records are not to be seen, of those that are alone in their rows."""
         asking = self.asking
         flags = (raw.txn > asking.at) | (raw.txn < asking.floor)
         flags |= (raw.ts < asking.time.start) | (raw.ts >= asking.time.stop)

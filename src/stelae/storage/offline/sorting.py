@@ -207,7 +207,7 @@ class _Cursor:
             self._at_hand = _whole([more] if self._at_hand is None else [self._at_hand, more])
 
     def take(self, below: bytes | None) -> pa.Table:
-        """What is below a row, or everything."""
+        """Take the records below a row off those at hand, or all of them (None), and return them."""
         at_hand = self._at_hand
         if at_hand is None:
             return pa.table({})

@@ -30,7 +30,7 @@ def schemas_named(records: Iterable[LogRecord]) -> Iterator[NamedSchema]:
 
 
 def schemas_kept(kept: ReplicaKept, table: TableId, tablet: TabletId) -> Iterator[NamedSchema]:
-    """By all that is known of a replica."""
+    """The schemas named by anything that is kept of a replica: its config and its records."""
     yield table, _version_of_config(kept.config, tablet)
     yield from schemas_named(record_of(copy, table, tablet) for copy in kept.records)
 

@@ -59,7 +59,7 @@ def take_record(found: dict[TabletId, Replica], record: LogRecord, position: Pos
 
 
 def _is_plain(records: Iterable[LogRecord]) -> bool:
-    """As the reader of a segment says it."""
+    """Whether all are blocks, or changes that are of no tablet: what the reader of a segment calls plain."""
     return all(
         record.kind is LogKind.BLOCK or (record.kind is LogKind.CHANGE and record.tablet == NO_TABLET)
         for record in records

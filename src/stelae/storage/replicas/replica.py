@@ -93,7 +93,7 @@ class Replica:
 
     @property
     def log_from(self) -> Position:
-        """From where on its log is needed."""
+        """The place in the log from which on this replica needs it."""
         return min(self._base_position, self._positions[0]) if self._positions else self._base_position
 
     @property
@@ -236,7 +236,7 @@ class Replica:
         return ReplicaKept(self.promised, self.begin, self.committed, self.encoded, records, self.may_lack)
 
     def begun(self) -> ReplicaKept:
-        """As a value that has no records: what is at the beginning of its tail."""
+        """What is kept of the replica, without its records."""
         return ReplicaKept(self.promised, self.begin, self.begin.index, self.encoded, ())
 
 

@@ -87,7 +87,7 @@ class Holds:
         return any(name in files for files in list(self._kept.values()))
 
     def hold(self, info: TableInfo, at: Txn, ticket: str, ttl_s: float) -> HeldTable:
-        """Of a snapshot below which all is decided."""
+        """Hold a table at a snapshot. The caller has seen to it that no change below it is undecided."""
         with ExitStack() as undo:
             pin = undo.enter_context(ExitStack())
             pin.enter_context(self._shard.pinned(at, info.id))

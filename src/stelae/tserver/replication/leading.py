@@ -305,7 +305,7 @@ class Leading:
         self._shard.note_quorum(now.tablet, led.quorum)
 
     def _set_members(self, led: Led, version: int, members: Sequence[str]) -> None:
-        """As they are recorded. Under the lock."""
+        """Make the members those that the master has recorded. The caller has the shard's lock."""
         led.lead = msgspec.structs.replace(led.lead, version=version, members=tuple(members))
         for name in [name for name, member in led.others.items() if name not in members and not member.is_pending]:
             del led.others[name]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stelae.model.errors import Closed, ConnectionLost, NotCached, StelaeError
+from stelae.model.errors import Closed, ConnectionLost, NotCached, ProtocolError, StelaeError
 from stelae.model.ids import Row, TableId, Txn
 from stelae.ports.transport import Connection, Frame, FrameKind, RequestId
 from stelae.service import messages as m
@@ -25,7 +25,6 @@ from stelae.tserver.serving.outbox import Outbox
 from stelae.tserver.serving.reading import OVER, RequestReader
 from stelae.tserver.serving.requests import OpenRequest, OpenRequests
 from stelae.tserver.serving.scans import ANSWER_BYTES_MAX, OpenStream, ScanPart, scan_parts_of
-from stelae.wire.faults import ProtocolError
 from stelae.wire.messages import end_frame, error_frame
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from stelae.model.errors import Closed, Unavailable
+from stelae.model.errors import Closed, ProtocolError, Unavailable
 from stelae.ports.transport import Connection, Frame, RequestId
 from stelae.tserver.serving.outbox import Outbox
 from stelae.tserver.serving.requests import OpenRequests
-from stelae.wire.faults import ProtocolError
 
 OVER = (ProtocolError, Unavailable, Closed, TimeoutError)
 """What ends a connection, and nothing else."""

@@ -14,6 +14,7 @@ from stelae.service import bodies
 from stelae.service.bodies import Bytes
 from stelae.service.messages import Item, ItemKind
 from stelae.service.operations import SCAN
+from stelae.service.scans import close_stream
 
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 
@@ -37,7 +38,7 @@ def scan_parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[ScanPart]:
             for part in bodies.batch_slices(batch):
                 yield from _cut(ItemKind.BATCH, part)
     finally:
-        close_iterator(batches)
+        close_stream(batches)
 
 
 def _cut(kind: ItemKind, data: memoryview) -> Iterator[ScanPart]:
@@ -45,13 +46,6 @@ def _cut(kind: ItemKind, data: memoryview) -> Iterator[ScanPart]:
     for at in range(0, len(data), ANSWER_BYTES_MAX):
         more = at + ANSWER_BYTES_MAX < len(data)
         yield ScanPart(Item(kind, more), data[at : at + ANSWER_BYTES_MAX])
-
-
-def close_iterator(items: object) -> None:
-    """Not every iterator has something to free."""
-    close = getattr(items, "close", None)
-    if close is not None:
-        close()
 
 
 class OpenStream:
@@ -78,4 +72,4 @@ class OpenStream:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            close_iterator(self._items)
+            close_stream(self._items)

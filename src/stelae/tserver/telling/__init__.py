@@ -1,1 +1,1 @@
-"""What happens in a server, told: events as numbers, and troubles in words."""
+"""What goes wrong in a server, told in words: for writers, and as events."""

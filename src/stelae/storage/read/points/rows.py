@@ -88,7 +88,7 @@ class RowReader:
         return self._merged(row, asking)
 
     def _merged(self, row: Row, asking: Asking) -> dict[str, Value] | None:
-        """From all that has anything of the row."""
+        """The newest values of a row, from everything that has any of it; None if it does not exist."""
         found: dict[str, Value] = {}
         exists = False
         names = self._names

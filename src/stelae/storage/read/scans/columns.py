@@ -323,7 +323,7 @@ def is_inside(piece: Piece, question: ColumnsQuestion) -> bool:
 
 
 def times_of(piece: Piece) -> tuple[int, int]:
-    """Of the first and of the last record."""
+    """The smallest and the largest time of the records of a piece."""
     file, stats = piece.fragment.file, piece.fragment.file.stats
     has_own = file.ts is None or piece.fragment.spec.has_ts
     return (stats.ts_min, stats.ts_max) if has_own else (file.ts, file.ts)  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""What happens in a process, told as numbers: of masters and of shards."""
