@@ -23,6 +23,7 @@ ALLOWED: Mapping[str, str] = {
     "storage/log/futures.py:all_done.finish": "all futures are done: this is called when they are",
     "storage/log/futures.py:wait_for": "what its callers are on this list for: they say why",
     "storage/replicas/log.py:ReplicaLog._note_kept": "the future is done: this is called when it is",
+    "storage/replicas/log.py:ReplicaLog.note_lost_end": "for this disk, when the shard begins and serves nobody yet",
     "storage/replicas/log.py:ReplicaLog.wait_committed": "a flush waits for other replicas, for a bounded time",
     "storage/upkeep/saving.py:ConfigSaving._note_logged": "the future is done: this is called when it is",
     "storage/upkeep/saving.py:ConfigSaving._wait_logged": "whoever needs a config saved waits for it, bounded",
