@@ -60,7 +60,7 @@ class Proxy:
             await self._until(lambda: not (self._held[1] and self._is_meant(port)))
 
         try:
-            with suppress(OSError):
+            with suppress(OSError, asyncio.CancelledError):  # nobody hears how this task ends
                 await may_go()
                 far_reader, far_writer = await asyncio.open_connection(*self._target)
                 there = self._loop.create_task(_pass_on(reader, far_writer, may_go))

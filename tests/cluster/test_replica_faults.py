@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ OTHER = 4_001
 BULK = 20_000
 WORKERS = 3
 SOON_S = 3.0
+STOPPED_S_MAX = 20.0
+"""After so long another leads in the place of one that is stopped."""
 
 
 class Load:
@@ -248,7 +251,8 @@ def _behind_proxies(scene: Scene, cut: Callable[[Scene, Mapping[str, Proxy]], bo
                 for server in direct:
                     kill(process_of(cluster, server))
                 for server, address in direct.items():
-                    _wait_moved(cluster, server, address)
+                    if not _does_move(cluster, server, address):
+                        break
                     proxies[server] = held.enter_context(Proxy(_address(cluster, server)))
                     _rewrite(cluster, server, proxies[server].address)
             finally:
@@ -260,6 +264,14 @@ def _behind_proxies(scene: Scene, cut: Callable[[Scene, Mapping[str, Proxy]], bo
                 kill(process_of(cluster, server))
                 _wait_moved(cluster, server, proxy.address)
                 until(lambda: is_whole(table))
+
+
+def _does_move(cluster: RealCluster, server: str, address: str) -> bool:
+    """Whether it is started again while the leader is stopped. It waits for that one, if it was stopped in the midst of
+    a write to the metastore."""
+    give_up_s = time.monotonic() + STOPPED_S_MAX
+    until(lambda: _address(cluster, server) not in ("", address) or time.monotonic() > give_up_s)
+    return _address(cluster, server) not in ("", address)
 
 
 def _wait_moved(cluster: RealCluster, server: str, address: str) -> None:
