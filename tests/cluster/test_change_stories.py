@@ -59,7 +59,9 @@ STEPS_MAX = 400
 FEW_STEPS = 1
 
 
-@pytest.mark.parametrize("part", ["leader", "other", "master"])
+@pytest.mark.parametrize(
+    "part", ["leader", pytest.param("other", marks=long_run), pytest.param("master", marks=long_run)]
+)
 def test_a_change_is_whole_whoever_crashes_at_whichever_step(part: str) -> None:
     drawn = Random(part).sample(range(1, STEPS_MAX), FEW_STEPS)
     for steps in range(1, STEPS_MAX) if is_soak() else drawn:

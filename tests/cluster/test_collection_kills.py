@@ -20,7 +20,7 @@ from tests.cluster.test_load_kills import SHARDS, forked, make_table, truncate, 
 from tests.clusters import until
 from tests.effort import HANG_S, tries
 
-KILLS = 2
+KILLS = 1
 SPLITS = 6
 ROWS = 1_000
 BATCH = 50

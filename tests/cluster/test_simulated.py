@@ -45,13 +45,13 @@ def test_tables_with_three_replicas_bear_the_same_and_a_lost_disk(number: int) -
     found = seeds(REPLICATED_SEEDS * 2)
     with silent_remains():
         for seed in found if len(found) == 1 else found[number::REPLICATED_SHARES]:
-            first, second = run_cluster(seed, replicas=3, loads=True), run_cluster(seed, replicas=3, loads=True)
+            first, second = (run_cluster(seed, replicas=3, loads=seed % 3 == 0) for _ in range(2))
             assert first.trace == second.trace, f"seed {seed} ran in two ways; to repeat: {repeat(seed)}"
             outcomes.update(first.result.outcomes)
     assert outcomes["put ok"], outcomes
 
 
-LOAD_SEEDS = 3
+LOAD_SEEDS = 2
 
 
 def test_loads_overwrites_and_truncations_are_whole_whatever_is_disturbed() -> None:
