@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from stelae.spark.source.parts import part_batches
 from stelae.spark.stores import backend_of, blobs_of, fragments_of
 from stelae.spark.tickets import held_tablets
 from stelae.spark.types import arrow_schema_of, spark_schema
-from tests.effort import HANG_S
+from tests.clusters import until
 
 SMALL = PlanLimits(parts=3, part_bytes_max=1 << 20, part_bytes_min=1, filtered_bytes_min=0)
 FEW = replace(SMALL, overlay_rows_small=0, overlay_share=0.2, beside_rows_max=20)
@@ -45,10 +44,7 @@ def hold(db: Database, at: int | None = None) -> HeldTable:
 def compact(db: Database) -> None:
     """Into one file for each tablet and group. A hold takes what is saved of a tablet, which follows in a moment."""
     db.table("t").compact()
-    deadline = monotonic() + HANG_S
-    while any(len(refs) > 1 for tablet in held_tablets(hold(db)) for _, refs in tablet.config.groups):
-        assert monotonic() < deadline, "holds do not see what was compacted"
-        sleep(0.01)
+    until(lambda: all(len(refs) <= 1 for tablet in held_tablets(hold(db)) for _, refs in tablet.config.groups))
 
 
 def remove_files(held: HeldTable) -> None:

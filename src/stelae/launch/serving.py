@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -35,11 +36,19 @@ def serve_until_stopped(make: Callable[[], P], tell: Callable[[P], None]) -> Non
             return
         try:
             tell(process)
+            _keep_what_is_loaded()
             stops.wait()
         finally:
             _log.info("is asked to stop")
             process.close()
         _log.info("has stopped")
+
+
+def _keep_what_is_loaded() -> None:
+    """Python's full collections of garbage look no more at what lives as long as the process, mostly modules: 70,000
+    objects, for which they held up all requests some 40 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 def serve_child(make: Callable[[], P], tell: Callable[[P], None]) -> None:

@@ -19,7 +19,7 @@ from stelae.master.plan import Corrections, behind, corrections, overdue, unplac
 from stelae.master.records import Records
 from stelae.master.servers import Servers
 from stelae.master.settings import MasterSettings
-from stelae.master.turns import CATALOG, Turns
+from stelae.master.tables.turns import CATALOG, Turns
 from stelae.model.errors import PermissionDenied, Retryable, UnknownOutcome
 from stelae.model.ids import SchemaVersion, TableId
 from stelae.ports.clock import Clock

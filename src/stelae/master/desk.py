@@ -13,7 +13,7 @@ from stelae.catalog.commands.tables import CreateTable, TableName
 from stelae.catalog.objects import TableProperties
 from stelae.catalog.value import Catalog
 from stelae.master.master import Master
-from stelae.master.patience import wait_for_change
+from stelae.master.tables.patience import wait_for_change
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row, TableId, TabletId
 from stelae.ports.loop import Loop

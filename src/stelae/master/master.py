@@ -23,7 +23,6 @@ from stelae.master.alignment import NOT_NOW, Alignment
 from stelae.master.assignment import Assignment
 from stelae.master.descriptors import Descriptors
 from stelae.master.garbage.history import ShortHistory
-from stelae.master.outcomes import made_already
 from stelae.master.plan import check_cuts, forgettable, prepared
 from stelae.master.records import Records
 from stelae.master.replication.choosing import check_zone
@@ -31,9 +30,10 @@ from stelae.master.replication.replication import Replication
 from stelae.master.replication.resizing import Resizing
 from stelae.master.servers import Servers
 from stelae.master.settings import MasterSettings
+from stelae.master.tables.outcomes import made_already
 from stelae.master.tables.room import check_room
 from stelae.master.tables.telling import Telling
-from stelae.master.turns import CATALOG, Turns
+from stelae.master.tables.turns import CATALOG, Turns
 from stelae.model.errors import (
     AlreadyExists,
     InvalidArgument,

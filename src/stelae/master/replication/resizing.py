@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.master.outcomes import made_already
 from stelae.master.records import Records
 from stelae.master.replication.replication import Replication
 from stelae.master.servers import Servers
+from stelae.master.tables.outcomes import made_already
 from stelae.model.errors import InvalidArgument
 from stelae.model.ids import Row
 from stelae.ports.clock import Clock

@@ -231,7 +231,7 @@ class Replica:
         return ReplicaKept(self.promised, self.begin, self.committed, self.encoded, records)
 
     def begun(self) -> ReplicaKept:
-        """The same without its records."""
+        """As a value that has no records: what is at the beginning of its tail."""
         return ReplicaKept(self.promised, self.begin, self.begin.index, self.encoded, ())
 
 
