@@ -81,16 +81,17 @@ def _blobs(root: str, writing: bool) -> BlobStore:
     return open_blobs(root, read_only=not writing)
 
 
-def fragments_of(root: str, reading: Executor | None = None) -> Fragments:
-    """The fragments under a URL, for one task: `close` it at the end. `reading`: reads several blocks at once."""
-    return open_fragments(blobs_of(root), reading)
+def fragments_of(root: str) -> Fragments:
+    """The fragments under a URL, for one task: `close` it at the end."""
+    return open_fragments(blobs_of(root))
 
 
 _known = KnownFiles()
 
 
 def planned_fragments(root: str, reading: Executor) -> Fragments:
-    """The same for a driver, which plans reads of the same files again and again."""
+    """The same for a driver, which plans reads of the same files again and again. `reading`: reads several blocks at
+    once."""
     return KnownFragments(_known, root, blobs_of(root), reading)
 
 

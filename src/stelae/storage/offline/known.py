@@ -15,10 +15,10 @@ from stelae.ports.executor import Executor
 from stelae.storage.files.blocks import Block
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragment, Fragments
+from stelae.storage.offline.tablets import CACHE_BYTES
 
 _FOOTERS_BYTES_MAX = 32 * 2**20
-_CACHE_BYTES = 64 * 2**20
-_NO_BLOCKS: BlockCache[Block] = BlockCache(_CACHE_BYTES)
+_NO_BLOCKS: BlockCache[Block] = BlockCache(CACHE_BYTES)
 """Nobody reads blocks by what is kept here."""
 
 
@@ -63,7 +63,8 @@ class KnownFragments(Fragments):
     """The fragments of a store, for one read: `close` them at its end."""
 
     def __init__(self, known: KnownFiles, root: str, blobs: BlobStore, reading: Executor | None = None) -> None:
-        super().__init__(blobs, BlockCache(_CACHE_BYTES), reading)
+        """`reading`: reads several blocks at once."""
+        super().__init__(blobs, BlockCache(CACHE_BYTES), reading)
         self._known = known
         self._root = root
 

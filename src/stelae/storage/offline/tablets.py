@@ -19,7 +19,6 @@ from stelae.model.predicate.plan import ALL_TIME, TimeRange
 from stelae.model.ranges import RowRange
 from stelae.model.schema import TableSchema
 from stelae.ports.blobs import BlobStore
-from stelae.ports.executor import Executor
 from stelae.storage.files.cache import BlockCache
 from stelae.storage.files.fragments import Fragments
 from stelae.storage.read.asking import Asking
@@ -36,12 +35,12 @@ from stelae.storage.tablet.state import TabletState, altered
 
 __all__ = ["Fragments", "HeldTablet", "SavedRef", "open_fragments"]
 
-_CACHE_BYTES = 64 * 2**20
+CACHE_BYTES = 64 * 2**20
 
 
-def open_fragments(blobs: BlobStore, reading: Executor | None = None) -> Fragments:
-    """The fragments of a store, for one task: `close` them at its end. `reading`: reads several blocks at once."""
-    return Fragments(blobs, BlockCache(_CACHE_BYTES), reading)
+def open_fragments(blobs: BlobStore) -> Fragments:
+    """The fragments of a store, for one task: `close` them at its end."""
+    return Fragments(blobs, BlockCache(CACHE_BYTES))
 
 
 class HeldTablet(msgspec.Struct, frozen=True, dict=True):
