@@ -60,7 +60,7 @@ def quoted(name: str) -> str:
 
 
 def sql_type(type_: t.ColumnType) -> str:
-    """The name of a type in Spark's SQL; NotExact if the type has no literals."""
+    """The name of a type in Spark's SQL."""
     match type_:
         case t.Bool():
             return "BOOLEAN"
