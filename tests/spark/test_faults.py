@@ -199,8 +199,11 @@ def test_the_owner_is_killed_during_a_load(spark: SparkSession, directory: Path,
         check_clean(db)
 
 
-def test_jobs_that_fail_or_are_interrupted(spark: SparkSession, directory: Path) -> None:
+def test_jobs_that_fail_or_are_interrupted(
+    spark: SparkSession, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The ticket is let go of, and what tasks have written goes."""
+    monkeypatch.setattr("stelae.spark.loading.cutting.TASK_BYTES", 1)  # several tasks, though there are few rows
     rows = spark.range(0, 300, 1, 2).selectExpr("id", "concat('n', id) AS name")
     failing = rows.selectExpr("IF(id = 299, raise_error('broken'), id) AS id", "name")
     with stelae.open(directory) as db:
