@@ -36,6 +36,7 @@ class Proxy:
         asyncio.set_event_loop(self._loop)
         self._held: tuple[bool, bool] = (False, False)
         self._only: int | None = None
+        self._meant: dict[int, bool] = {}
         self._changed = asyncio.Event()
         server = self._loop.run_until_complete(asyncio.start_server(self._carry, "127.0.0.1", 0))
         self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -52,6 +53,7 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         port = int(writer.get_extra_info("peername")[1])
+        self._meant.pop(port, None)  # it may have been another's before
 
         async def may_go() -> None:
             await self._until(lambda: not (self._held[0] and self._is_meant(port)))
@@ -81,7 +83,12 @@ class Proxy:
             await self._changed.wait()
 
     def _is_meant(self, port: int) -> bool:
-        return self._only is None or _has_port(self._only, port)
+        """Found out once for each connection: it takes the system long."""
+        if self._only is None:
+            return True
+        if port not in self._meant:
+            self._meant[port] = _has_port(self._only, port)
+        return self._meant[port]
 
     def hold_back(self, *, to_target: bool = True, to_caller: bool = True, only: int | None = None) -> None:
         """Nothing gets to the process, or nothing back, until `let_through`. `only`: of connections of the process with
@@ -92,7 +99,7 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._hold, (False, False), None)
 
     def _hold(self, held: tuple[bool, bool], only: int | None) -> None:
-        self._held, self._only = held, only
+        self._held, self._only, self._meant = held, only, {}
         self._changed.set()
         self._changed.clear()
 
