@@ -13,15 +13,20 @@ from itertools import pairwise
 import msgspec
 
 from stelae.model.ids import TableId
-from stelae.ports.metastore import KeyPut, Revision
+from stelae.ports.metastore import Compacted, KeyPut, Revision
 from stelae.registry.tablet_records import TABLETS_PREFIX, TabletPhase, TabletRecord
 from stelae.sim.world import SimWorld
 
 
 def check_revisions(world: SimWorld) -> int:
-    """How many revisions of tablets' records were looked at."""
-    walk, count = _Walk(), 0
-    for batch in world.metastore._state.batches(TABLETS_PREFIX, Revision(1)):
+    """How many revisions of tablets' records were looked at. Where the first ones are forgotten, it is not known what
+    had been recorded by then, and so not whether all rows are covered."""
+    walk, count, state = _Walk(), 0, world.metastore._state
+    try:
+        batches, is_whole = list(state.batches(TABLETS_PREFIX, Revision(1))), True
+    except Compacted as error:
+        batches, is_whole = list(state.batches(TABLETS_PREFIX, error.oldest)), False
+    for batch in batches:
         count += 1
         changed: set[TableId] = set()
         for event in batch.events:
@@ -30,12 +35,12 @@ def check_revisions(world: SimWorld) -> int:
             record = None if entry is None else msgspec.msgpack.decode(entry.value, type=TabletRecord)
             walk.take(key, record)
             changed.add(TableId(int(key.split("/")[1], 16)))
-        for table in changed:
+        for table in changed if is_whole else ():
             try:
                 walk.check_cover(table)
             except AssertionError as error:
                 raise AssertionError(f"at revision {batch.revision}: {error}") from None
-    assert count, "no tablet was ever recorded"
+    assert count or not is_whole, "no tablet was ever recorded"
     return count
 
 

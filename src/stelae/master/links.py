@@ -12,6 +12,7 @@ from stelae.master.maps import TabletMaps
 from stelae.model.errors import (
     Closed,
     ConnectionLost,
+    DeadlineExceeded,
     Deposed,
     InvalidArgument,
     NotFound,
@@ -53,6 +54,7 @@ from stelae.service.deadlines import Deadline
 from stelae.service.tickets import LoadedFile
 
 _PAUSE_S = 0.05
+_FILES_TRIES = 20
 
 _SILENCE_S = 15.0
 """A shard that works at a request says so every second: one of which nothing is heard for so long is given up."""
@@ -139,12 +141,19 @@ class RemoteServerLink:
             await self._shard.ask(LOOK_AT_SIZES, self._until())
 
     async def files_needed(self, deadline: Deadline | None = None) -> FilesNeeded:
-        try:
-            return await self._shard.ask(FILES_NEEDED, self._until(deadline))
-        except Deposed:
-            raise
-        except Unavailable as error:
-            raise Unavailable(f"shard {self._server} does not say which files it needs: {error}") from error
+        """A shard whose clock is behind the master's refuses once, and asks for a later bound of its times: so it is
+        asked again soon. When the master looks next, its own time would have gone on as well."""
+        for left in reversed(range(_FILES_TRIES)):
+            try:
+                return await self._shard.ask(FILES_NEEDED, self._until(deadline))
+            except Deposed:
+                raise
+            except Unavailable as error:
+                is_over = deadline is not None and deadline.is_over
+                if not left or is_over or isinstance(error, ConnectionLost | DeadlineExceeded):
+                    raise Unavailable(f"shard {self._server} does not say which files it needs: {error}") from error
+            await asyncio.sleep(_PAUSE_S)
+        raise AssertionError("the last try returns or raises")
 
     def _until(self, deadline: Deadline | None = None) -> Deadline:
         return Deadline(self._clock, _SILENCE_S) if deadline is None else deadline.within(_SILENCE_S)
