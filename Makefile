@@ -28,7 +28,7 @@ $(READY): requirements.lock pyproject.toml tools/setup_venv.py $(if $(PYTHON),fo
 demo: $(READY) ## see what stelae does, in three minutes
 	@$(BIN)/stelae demo
 
-test: $(READY) ## run all tests, about 10 minutes on 2 cores
+test: $(READY) ## run all tests, 10 to 20 minutes on 2 cores
 	$(PYTEST) $(ARGS)
 
 check: $(READY) ## lint, format, types, and which room may import which

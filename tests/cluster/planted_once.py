@@ -48,7 +48,7 @@ def _what_failed_stays_done() -> AbstractContextManager[Any]:
 
 
 PLANTED_IN_ONCE = [
-    Planted("new-number", "a write that is sent again has a new number", 9, 60, _every_try_has_a_new_number),
+    Planted("new-number", "a write that is sent again has a new number", 77, 150, _every_try_has_a_new_number),
     Planted("not-rebuilt", "done writes are not rebuilt from the log", 20, 150, _done_is_not_rebuilt),
     Planted("failed-is-done", "a write that has failed counts as done", 1, 60, _what_failed_stays_done),
 ]
